@@ -1,0 +1,71 @@
+# Every target sets up what it needs: Python packages in .venv, the real control
+# plane's binaries in ${XDG_CACHE_HOME:-~/.cache}/gpu-remediator. No root needed.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+BIN := .venv/bin
+PY := $(BIN)/python
+# One stamp for the whole environment: rebuilt when the locked requirements change.
+STAMP := .venv/.ready
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+$(STAMP): requirements/dev.txt pyproject.toml Makefile
+	@test -x $(PY) || $(PYTHON) -m venv .venv
+	@command -v $(BIN)/uv >/dev/null || $(BIN)/pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/uv pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: tools
+tools: $(STAMP) ## Build or find the real control plane (kube-apiserver, etcd, ...) into the cache
+	$(PY) -m testbed.binaries
+
+.PHONY: demo
+demo: tools ## The main job on a real API server: a GPU falls off the bus, its node is cordoned, and comes back
+	$(PY) -m demo
+
+.PHONY: test
+test: tools ## All tests, on the real control plane
+	$(PY) -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP) ## Format check, ruff, mypy --strict, layer contracts, YAML
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy remediator node-agent/node_agent testbed demo tests
+	$(BIN)/lint-imports
+	$(BIN)/yamllint --strict policies deploy
+
+.PHONY: fmt
+fmt: $(STAMP) ## Format the code and apply ruff's safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench-cordon
+bench-cordon: tools ## Log line to unschedulable node, against the floor of bare PATCHes
+	$(PY) -m tests.bench.cordon
+
+.PHONY: bench-storm
+bench-storm: tools ## 1,000 nodes turn bad within a second: cordons/s against bare PATCHes
+	$(PY) -m tests.bench.storm
+
+.PHONY: bench-memory
+bench-memory: tools ## Controller memory and heartbeat cost with 5,000 nodes
+	$(PY) -m tests.bench.memory
+
+.PHONY: bench-agent
+bench-agent: tools ## Agent memory, idle CPU and log-storm throughput
+	$(PY) -m tests.bench.agent
+
+.PHONY: requirements
+requirements: ## Lock the dependencies again, with hashes (needs the network)
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command 'make requirements' --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command 'make requirements' --extra controller pyproject.toml -c requirements/dev.txt -o requirements/controller.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command 'make requirements' --extra agent pyproject.toml -c requirements/dev.txt -o requirements/agent.txt

@@ -1,0 +1,145 @@
+"""What comes out: effects (plain data), holds with their reasons, and when to look again.
+
+The shell executes effects and reports back; enforce, dry-run, simulate and policy
+tests differ only there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from remediator.decide.session import History, Session
+
+
+class Unset(StrEnum):
+    """A field that a patch leaves alone."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchNode:
+    """One PATCH of a node, with resourceVersion and UID as preconditions.
+
+    ``unschedulable`` None leaves it. ``session``, ``history``, ``request``: None removes
+    the annotation, UNSET leaves it. ``disruptive`` patches are the ones that guards,
+    pause and a settling controller hold back; undoing is never disruptive.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    unschedulable: bool | None = None
+    session: Session | None | Unset = UNSET
+    history: History | None | Unset = UNSET
+    remove_request: bool = False
+    action: str = ""
+    """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``."""
+    policy: str = ""
+    disruptive: bool = False
+    why: str = ""
+
+
+class Urgency(StrEnum):
+    """How a message is to be read."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessage:
+    """One message to channels. The same ``key`` is the same message: send it once.
+
+    ``key`` starts with the session id where there is one, so that a channel can keep
+    a thread. ``policy`` and ``step`` let the outcome be recorded; step None: nobody waits.
+    """
+
+    key: str
+    to: tuple[str, ...]
+    title: str
+    text: str
+    node: str = ""
+    policy: str = ""
+    step: int | None = None
+    urgency: Urgency = Urgency.WARNING
+    resolves: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteEvent:
+    """One Kubernetes Event on a Node; ``key`` as of a message."""
+
+    key: str
+    node: str
+    uid: str
+    reason: str
+    message: str
+    warning: bool = True
+
+
+Effect = PatchNode | SendMessage | WriteEvent
+
+
+class Hold(NamedTuple):
+    """Why something is not done now. ``look_again`` None: when facts change."""
+
+    policy: str
+    guard: str
+    reason: str
+    look_again: float | None = None
+
+
+class NodePhase(StrEnum):
+    """Where a node stands, in one word, for ``status`` and metrics."""
+
+    WELL = "well"
+    MATCHED = "matched"
+    """A policy matches, and a guard holds it."""
+    IN_SESSION = "in-session"
+    RECOVERING = "recovering"
+    HELD = "held"
+    ESCALATED = "escalated"
+    FROZEN = "frozen"
+    WAIVED = "waived"
+    """People took this fault over."""
+    LEFT_ALONE = "left-alone"
+    """Opted out, or being deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """All of it for one node. ``str()`` is one sentence a person can read."""
+
+    node: str
+    uid: str
+    phase: NodePhase
+    matched: tuple[str, ...] = ()
+    """Names of the policies that hold for the node now."""
+    reasons: tuple[str, ...] = ()
+    """Which clauses said so, such as ``Xid 79 on 0000:9b:00.0``."""
+    effects: tuple[Effect, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    next_look: float | None = None
+    sentence: str = ""
+    steps: tuple[str, ...] = field(default=())
+    """Per hold: ``policy: step n/m action state``."""
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return f"{self.node}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a message or event: results that the next plan takes in."""
+
+    key: str
+    delivered: bool
+    note: str = ""

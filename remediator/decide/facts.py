@@ -1,0 +1,93 @@
+"""Facts: what is known of a node, as levels with a time. The input of every decision.
+
+Times are seconds since the epoch on the *controller's* clock (monotonic within
+a process). ``since`` and ``seen`` are when the controller saw a change, never
+what a node's clock said: ages are never computed across two clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
+from remediator.decide.session import History, Request, Session, Taint
+
+
+OWN_CONDITIONS = frozenset(ConditionType)
+"""Types whose heartbeat we know, so that we can tell a silent agent from a well node."""
+
+
+class NodeMode(StrEnum):
+    """What a node's own annotation or label allows (``gpu-remediator.io/mode``)."""
+
+    FULL = ""
+    DRY_RUN = "dry-run"
+    NOTIFY_ONLY = "notify-only"
+    DISABLED = "disabled"
+
+
+class Malformed(NamedTuple):
+    """A session annotation that cannot be trusted: the node is frozen."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFact:
+    """One node condition. ``since``: this status began; ``seen``: its heartbeat last changed."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: float
+    seen: float
+
+    def fresh(self, now: float) -> bool:
+        """Tell whether its writer is alive. Of foreign types we do not know the heartbeat."""
+        return self.type not in OWN_CONDITIONS or now < self.fresh_until
+
+    @property
+    def fresh_until(self) -> float:
+        """When it becomes stale unless a heartbeat is seen."""
+        return self.seen + STALE_AFTER_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """Everything a decision about one node may use.
+
+    ``pool`` and ``zone`` are the names of its groups ("" for nodes without the label).
+    ``faults_note`` says why the annotation's details are not used, if they are not.
+    ``faults_truncated``: faults of severity warning are missing from ``faults``.
+    ``unavailable_since``: when it was first seen cordoned or not Ready; None if available.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    created: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpu: bool = True
+    control_plane: bool = False
+    pool: str = ""
+    zone: str = ""
+    deleting: bool = False
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    boot_id: str = ""
+    conditions: Mapping[str, ConditionFact] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    faults_boot_id: str = ""
+    faults_note: str = ""
+    faults_truncated: bool = False
+    mode: NodeMode = NodeMode.FULL
+    mode_note: str = ""
+    session: Session | Malformed | None = None
+    history: History = field(default_factory=History)
+    request: Request | None = None
+    unavailable_since: float | None = None

@@ -1,0 +1,216 @@
+"""The session: the only truth about a remediation in flight, one annotation on its Node.
+
+It is written in the same patch as the first change to the node, so that there is
+no moment at which we changed something and it does not say so. It is also the
+reservation in the budget: after a restart the ledger is rebuilt from sessions.
+
+It keeps the steps it began with (``plan``), so that a policy edited meanwhile
+does not change a remediation half-way.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+
+
+SESSION_ANNOTATION: Final = "gpu-remediator.io/session"
+HISTORY_ANNOTATION: Final = "gpu-remediator.io/history"
+REQUEST_ANNOTATION: Final = "gpu-remediator.io/request"
+MODE_KEY: Final = "gpu-remediator.io/mode"
+"""Annotation or label: ``disabled``, ``dry-run`` or ``notify-only``."""
+
+SESSION_VERSION: Final = 1
+DAY: Final = 86400.0
+MAX_SESSION_BYTES: Final = 65536
+
+_T = TypeVar("_T")
+
+
+class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A taint of a node."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class HoldState(StrEnum):
+    """Where one policy's work on a node stands."""
+
+    RUNNING = "running"
+    DONE = "done"
+    """All steps done; the node is held until it recovers."""
+    HELD = "held"
+    """A step failed and its ``onFailure`` is hold: people decide (``retry``)."""
+    ESCALATED = "escalated"
+    """Automation has ended; the node stays as it is until people act."""
+
+
+class Result(StrEnum):
+    """How a step ended. Cancelled or failed is never recorded as done."""
+
+    DONE = "done"
+    FAILED = "failed"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+
+
+class StepResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One ended step: its place in the plan, what it was, how and when it ended."""
+
+    step: int
+    action: str
+    result: Result
+    at: float
+    note: str = ""
+
+
+class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One policy's part in a session.
+
+    ``instances`` are the fault instances it is about (see ``match.Match``), ``step``
+    the place in ``plan`` of the step it is at, ``step_since`` when that step began.
+    ``clear_since`` is not stored: recovery is measured anew after a restart.
+    """
+
+    policy: str
+    version: str
+    plan: str
+    reasons: tuple[str, ...]
+    instances: tuple[str, ...]
+    since: float
+    step_since: float
+    step: int = 0
+    state: HoldState = HoldState.RUNNING
+    results: tuple[StepResult, ...] = ()
+    undelivered: tuple[int, ...] = ()
+    """Steps whose message is not yet known to be delivered: sent again after a restart."""
+
+
+class Before(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was there before us, and therefore stays."""
+
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class Added(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What we added, and therefore undo."""
+
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A remediation in flight on one node. Times are epoch seconds of the controller."""
+
+    version: int
+    id: str
+    node_uid: str
+    boot_id: str
+    started: float
+    before: Before
+    added: Added
+    holds: tuple[PolicyHold, ...]
+    attempt: int = 1
+
+    def hold(self, policy: str) -> PolicyHold | None:
+        """Return the hold of a policy, if it has one."""
+        return next((hold for hold in self.holds if hold.policy == policy), None)
+
+    @property
+    def escalated(self) -> bool:
+        """Tell whether automation has ended for any policy on this node."""
+        return any(hold.state is HoldState.ESCALATED for hold in self.holds)
+
+
+class Waiver(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A fault instance that people took over: no new session for it until it clears and returns."""
+
+    policy: str
+    instance: str
+    at: float
+    why: str
+    reminded: bool = False
+
+
+class History(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What outlives a session: attempts of the last 24 h, and what is waived."""
+
+    attempts: tuple[float, ...] = ()
+    waivers: tuple[Waiver, ...] = ()
+    last: str = ""
+    """How the last session ended, in words."""
+
+
+class Verb(StrEnum):
+    """What people may ask for by ``remediator VERB NODE``."""
+
+    CANCEL = "cancel"
+    """End the session, undo what we added, leave this fault to people."""
+    RELEASE = "release"
+    """End the session, keep the node as it is: it is theirs now."""
+    UNFREEZE = "unfreeze"
+    """Drop an unreadable session annotation and decide anew."""
+    RETRY = "retry"
+    """Run the failed or escalated step again, with a new set of attempts."""
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person's request, written with their own credentials; answered by being removed."""
+
+    verb: Verb
+    by: str
+    at: str
+    reason: str = ""
+
+
+class AnnotationError(ValueError):
+    """An annotation of ours that cannot be read. ``str()`` says which and why."""
+
+
+def encode(value: Session | History | Request) -> str:
+    """Return an annotation's JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def decode_session(text: str, *, node_uid: str) -> Session:
+    """Read the session of the node with this UID.
+
+    Raises:
+        AnnotationError: malformed, of another version, or of another node's UID.
+            The node must then be frozen: what we did to it cannot be known.
+    """
+    session = _decode(text, Session, SESSION_ANNOTATION)
+    if session.version != SESSION_VERSION:
+        raise AnnotationError(
+            f"{SESSION_ANNOTATION} is of version {session.version}, "
+            f"this program knows {SESSION_VERSION}",
+        )
+    if session.node_uid != node_uid:
+        raise AnnotationError(
+            f"{SESSION_ANNOTATION} belongs to a node with UID {session.node_uid}, not to this one",
+        )
+    return session
+
+
+def decode_history(text: str) -> History:
+    """Read the history. Raises AnnotationError."""
+    return _decode(text, History, HISTORY_ANNOTATION)
+
+
+def decode_request(text: str) -> Request:
+    """Read a person's request. Raises AnnotationError."""
+    return _decode(text, Request, REQUEST_ANNOTATION)
+
+
+def _decode(text: str, kind: type[_T], name: str) -> _T:
+    if len(text) > MAX_SESSION_BYTES:
+        raise AnnotationError(f"{name} is longer than {MAX_SESSION_BYTES} characters")
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise AnnotationError(f"{name} is malformed: {error}") from error

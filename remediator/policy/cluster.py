@@ -1,0 +1,142 @@
+"""``RemediatorConfig``: what holds for the whole cluster, in one file.
+
+Which nodes are GPU nodes, how they form pools and zones, the guards that hold
+for every policy, and the channels that policies name. Settings of the process
+itself (addresses, kubeconfig, lease) are :mod:`remediator.settings`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from remediator.policy.model import (
+    Breaker,
+    Budget,
+    BudgetPer,
+    LabelKey,
+    LabelSelector,
+    Metadata,
+    Mode,
+    Model,
+    Rates,
+)
+from remediator.policy.quantities import Amount, Duration, Rate
+
+
+DEFAULT_BUDGETS: Final = (
+    Budget.model_construct(max_unavailable=Amount(1, percent=False), per=BudgetPer.POOL),
+    Budget.model_construct(max_unavailable=Amount(10, percent=True), per=BudgetPer.CLUSTER),
+)
+"""What holds where neither RemediatorConfig nor the policy sets a budget."""
+
+
+class Pools(Model):
+    """How nodes form pools: the value of the first of these labels that a node has."""
+
+    labels: tuple[LabelKey, ...] = Field(
+        default=(
+            "gpu-remediator.io/pool",
+            "karpenter.sh/nodepool",
+            "eks.amazonaws.com/nodegroup",
+            "cloud.google.com/gke-nodepool",
+            "kubernetes.azure.com/agentpool",
+        ),
+        strict=False,
+        description="Nodes with none of them form a pool of their own.",
+    )
+
+
+class Zones(Model):
+    """How nodes form zones."""
+
+    label: LabelKey = "topology.kubernetes.io/zone"
+
+
+class LogChannel(Model):
+    """Messages go to the controller's log."""
+
+
+class WebhookChannel(Model):
+    """Messages are POSTed as JSON. Secrets come from files, never from this one."""
+
+    url: str | None = Field(default=None, pattern=r"^https?://")
+    url_file: str | None = Field(default=None, description="File that holds the URL.")
+    bearer_token_file: str | None = Field(default=None, description="File that holds a token.")
+    timeout: Duration = Field(default=10.0, description="Deadline of one attempt.")
+    give_up_after: Duration = Field(default=3600.0, description="Retries end after this long.")
+
+    @model_validator(mode="after")
+    def _one_url(self) -> Self:
+        if (self.url is None) == (self.url_file is None):
+            raise ValueError("a webhook needs exactly one of: url, urlFile")
+        return self
+
+
+CHANNEL_KINDS: Final = ("log", "webhook")
+
+
+class Channel(Model):
+    """A named place for messages: exactly one kind."""
+
+    log: LogChannel | None = None
+    webhook: WebhookChannel | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one_kind(self) -> Self:
+        given = [kind for kind in CHANNEL_KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a channel is exactly one of: {', '.join(CHANNEL_KINDS)}")
+        return self
+
+
+class ClusterSpec(Model):
+    """The settings that hold for the whole cluster."""
+
+    mode: Mode = Field(
+        default=Mode.DRY_RUN,
+        strict=False,
+        description="The most that any policy may do.",
+    )
+    gpu_nodes: LabelSelector = Field(
+        default_factory=lambda: LabelSelector.model_validate(
+            {"matchLabels": {"nvidia.com/gpu.present": "true"}},
+        ),
+        description="The nodes that are ours to look at and that budgets count.",
+    )
+    pools: Pools = Field(default_factory=Pools)
+    zones: Zones = Field(default_factory=Zones)
+    budgets: tuple[Budget, ...] = Field(
+        default=(),
+        strict=False,
+        description="Hold for every policy. None here and in the policy: 1 per pool, 10% of all.",
+    )
+    rates: Rates = Field(default_factory=lambda: Rates(cordon=Rate(10, 600.0)))
+    breaker: Breaker = Field(default_factory=Breaker)
+    settling: Duration = Field(
+        default=60.0,
+        description="No new disruptive step for this long after the controller took over.",
+    )
+    alerts_to: tuple[str, ...] = Field(
+        default=("log",),
+        strict=False,
+        description="Channels for what nobody else is told: breaker open, node frozen, holds.",
+    )
+    channels: dict[str, Channel] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _channels_exist(self) -> Self:
+        for name in self.alerts_to:
+            if name not in self.channels and name != "log":
+                raise ValueError(f"alertsTo names {name!r}, which is no channel of this file")
+        return self
+
+
+class RemediatorConfig(Model):
+    """The file. Without one, :class:`ClusterSpec`'s defaults hold."""
+
+    api_version: Literal["gpu-remediator.io/v1alpha1"]
+    kind: Literal["RemediatorConfig"]
+    metadata: Metadata | None = None
+    spec: ClusterSpec = Field(default_factory=ClusterSpec)

@@ -1,0 +1,309 @@
+"""The policy file: ``RemediationPolicy``, as SREs write it.
+
+One model makes the checks, the JSON schema for editors and, later, the CRD. It
+is frozen and pure: reading files and placing errors is :mod:`remediator.policy.load`.
+
+A step, and an entry of ``when``, is one model of optional fields: a tagged union
+would turn one misspelt key into one error per alternative.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from remediator.policy.quantities import Duration, NodeAmount, StartRate
+
+
+API_VERSION: Final = "gpu-remediator.io/v1alpha1"
+_NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+_LABEL_KEY: Final = (
+    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+
+LabelKey = Annotated[str, Field(pattern=_LABEL_KEY, max_length=317)]
+
+
+class Model(BaseModel):
+    """Base of everything an SRE writes: camelCase keys, unknown keys refused, immutable."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_default=True,
+        validate_by_name=False,
+        validate_by_alias=True,
+        regex_engine="python-re",
+    )
+
+
+class Mode(StrEnum):
+    """What a policy may do. The default changes nothing in the cluster."""
+
+    DISABLED = "Disabled"
+    DRY_RUN = "DryRun"
+    ENFORCE = "Enforce"
+
+
+class OnFailure(StrEnum):
+    """What follows a step that failed or ran out of time."""
+
+    HOLD = "hold"
+    CONTINUE = "continue"
+    ESCALATE = "escalate"
+
+
+class RecoverWhen(StrEnum):
+    """When what a policy did is undone."""
+
+    CLEARED = "cleared"
+    MANUAL = "manual"
+    NEVER = "never"
+
+
+class BudgetPer(StrEnum):
+    """The group of nodes that a budget counts."""
+
+    POOL = "pool"
+    ZONE = "zone"
+    CLUSTER = "cluster"
+
+
+class LabelRequirement(Model):
+    """One expression of a label selector, with Kubernetes' meaning."""
+
+    key: LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="after")
+    def _values_fit_operator(self) -> Self:
+        if (self.operator in {"In", "NotIn"}) != bool(self.values):
+            raise ValueError(
+                f"{self.operator} takes "
+                + ("at least one value" if self.operator in {"In", "NotIn"} else "no values"),
+            )
+        return self
+
+
+class LabelSelector(Model):
+    """Kubernetes' label selector. Empty selects every node in scope."""
+
+    match_labels: dict[LabelKey, str] = Field(default_factory=dict)
+    match_expressions: tuple[LabelRequirement, ...] = Field(default=(), strict=False)
+
+
+class Nodes(Model):
+    """Which nodes a policy is about."""
+
+    selector: LabelSelector = Field(default_factory=LabelSelector)
+    control_plane: bool = Field(
+        default=False,
+        description="Also act on control-plane nodes. They are left alone unless named here.",
+    )
+
+
+class XidClause(Model):
+    """An unresolved Xid (NVIDIA driver error) reported by the agent."""
+
+    codes: tuple[Annotated[int, Field(ge=1, le=999)], ...] = Field(min_length=1, strict=False)
+
+
+class SXidClause(Model):
+    """An unresolved SXid (NVSwitch error) reported by the agent."""
+
+    codes: tuple[Annotated[int, Field(ge=1, le=99999)], ...] = Field(min_length=1, strict=False)
+
+
+class ConditionClause(Model):
+    """A node condition, of any writer, that has had a status for some time."""
+
+    type: str = Field(min_length=1, max_length=316)
+    status: Literal["True", "False", "Unknown"] = "True"
+    reasons: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Only these reasons count. Empty: any reason; it may change meanwhile.",
+    )
+    for_: Duration = Field(
+        default=0.0,
+        alias="for",
+        description="How long it must have lasted, by the controller's own clock.",
+    )
+
+
+class When(Model):
+    """One entry of ``when``: all keys that are set must hold. Any entry is enough."""
+
+    xid: XidClause | None = None
+    sxid: SXidClause | None = None
+    condition: ConditionClause | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.xid is None and self.sxid is None and self.condition is None:
+            raise ValueError("an entry of `when` needs at least one of: xid, sxid, condition")
+        return self
+
+
+class Budget(Model):
+    """How many nodes may be unavailable at once, counting everyone's."""
+
+    max_unavailable: NodeAmount
+    per: Annotated[BudgetPer, Field(strict=False)] = BudgetPer.POOL
+
+
+class Rates(Model):
+    """How often an action may start, per pool."""
+
+    cordon: StartRate | None = None
+
+
+class Breaker(Model):
+    """When so many nodes match at once that the signal itself is suspect.
+
+    Opens at more than ``max(minNodes, percent of the policy's nodes)`` nodes that
+    newly match within ``window``.
+    """
+
+    min_nodes: int = Field(default=3, ge=1)
+    percent: int = Field(default=20, ge=1, le=100)
+    window: Duration = 300.0
+
+
+class Limits(Model):
+    """A policy's own guards, beside the cluster's. All must allow."""
+
+    budget: Budget | None = None
+    rate: Rates = Field(default_factory=Rates)
+    breaker: Breaker | None = None
+    max_attempts: int = Field(
+        default=3,
+        ge=1,
+        description="Sessions per node in 24 h; the one after that escalates to people.",
+    )
+
+
+class Cordon(Model):
+    """Mark the node unschedulable."""
+
+
+class Notify(Model):
+    """Send a message to channels of RemediatorConfig."""
+
+    to: tuple[str, ...] = Field(min_length=1, strict=False)
+    message: str = Field(default="", max_length=2000)
+
+
+class EmitEvent(Model):
+    """Write a Kubernetes Event on the node."""
+
+    reason: str = Field(default="GPURemediation", pattern=r"^[A-Z][A-Za-z0-9]{0,127}$")
+    message: str = Field(default="", max_length=900)
+
+
+ACTIONS: Final = ("cordon", "notify", "event")
+"""Keys of a step that say what it does; exactly one of them is set."""
+
+
+class Step(Model):
+    """One step: exactly one action, its deadline, and what follows a failure."""
+
+    cordon: Cordon | None = None
+    notify: Notify | None = None
+    event: EmitEvent | None = None
+    timeout: Duration = Field(default=300.0, description="Deadline of the step.")
+    on_failure: Annotated[OnFailure, Field(strict=False)] | None = Field(
+        default=None,
+        description="Default: hold; for notify and event: continue.",
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one_action(self) -> Self:
+        given = [name for name in ACTIONS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"a step is exactly one of: {', '.join(ACTIONS)}; "
+                + (f"this one has {', '.join(given)}" if given else "this one has none"),
+            )
+        return self
+
+    @property
+    def action(self) -> str:
+        """The name of the action, such as ``cordon``."""
+        return next(name for name in ACTIONS if getattr(self, name) is not None)
+
+    @property
+    def after_failure(self) -> OnFailure:
+        """``onFailure``, or the action's default."""
+        if self.on_failure is not None:
+            return self.on_failure
+        return OnFailure.HOLD if self.action == "cordon" else OnFailure.CONTINUE
+
+
+class Recover(Model):
+    """When what this policy added is undone, and how long the node must have been well."""
+
+    when: Annotated[RecoverWhen, Field(strict=False)] = RecoverWhen.CLEARED
+    for_: Duration = Field(default=600.0, alias="for")
+    notify: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Channels told of the recovery. Empty: those of the policy's notify steps.",
+    )
+
+
+class Spec(Model):
+    """The policy itself."""
+
+    mode: Annotated[Mode, Field(strict=False)] = Mode.DRY_RUN
+    emergency: bool = Field(
+        default=False,
+        description="Decided before all others, and passes maintenance windows.",
+    )
+    nodes: Nodes = Field(default_factory=Nodes)
+    when: tuple[When, ...] = Field(min_length=1, strict=False)
+    limits: Limits = Field(default_factory=Limits)
+    steps: tuple[Step, ...] = Field(min_length=1, strict=False)
+    recover: Recover = Field(default_factory=Recover)
+
+
+class Metadata(Model):
+    """Name of the policy; labels and annotations are kept for people."""
+
+    name: str = Field(pattern=_NAME_PATTERN)
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class RemediationPolicy(Model):
+    """A policy: which faults, on which nodes, lead to which steps."""
+
+    api_version: Literal["gpu-remediator.io/v1alpha1"]
+    kind: Literal["RemediationPolicy"]
+    metadata: Metadata
+    spec: Spec
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``."""
+        return self.metadata.name
+
+    @cached_property
+    def version(self) -> str:
+        """Short hash of the spec: changes with its meaning, not with its formatting."""
+        return hashlib.sha256(self.spec.model_dump_json(by_alias=True).encode()).hexdigest()[:12]
+
+    @cached_property
+    def plan(self) -> str:
+        """Steps and recovery as JSON: what a session keeps, so that it ends as it began."""
+        return self.spec.model_dump_json(
+            by_alias=True, include={"steps", "recover"}, exclude_defaults=True
+        )

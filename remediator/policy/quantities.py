@@ -1,0 +1,129 @@
+"""Quantities as SREs write them: ``10m``, ``10%``, ``10/10m``.
+
+A duration always carries its unit, because a bare number has been read as the
+wrong unit too often. Everything here is parsed once and then a plain number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
+_PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_PERCENT_PATTERN: Final = r"^[0-9]{1,3}%$"
+_RATE_PATTERN: Final = r"^[0-9]+/[0-9]+(ms|s|m|h|d)$"
+_HUNDRED: Final = 100
+
+
+class Rate(NamedTuple):
+    """at most ``starts`` in any ``seconds``."""
+
+    starts: int
+    seconds: float
+
+
+class Amount(NamedTuple):
+    """A number of nodes, or a percentage of the nodes in scope."""
+
+    value: int
+    percent: bool
+
+    def of(self, total: int) -> int:
+        """Return the number of nodes: a percentage rounds down, but not below 1, unless 0 %."""
+        if not self.percent:
+            return self.value
+        return max(1, total * self.value // _HUNDRED) if self.value else 0
+
+
+def parse_duration(value: Any) -> float:
+    """Return seconds of ``1h30m``. Raises ValueError, which says how it is written."""
+    if isinstance(value, float):  # already parsed: defaults and round trips
+        return value
+    if not isinstance(value, str) or not re.fullmatch(_DURATION_PATTERN, value):
+        raise ValueError(
+            f"{value!r} is no duration: write a number with its unit, such as 30s or 10m"
+        )
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as a duration with the fewest parts: ``90.0`` is ``1m30s``."""
+    milliseconds = round(seconds * 1000)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_amount(value: Any) -> Amount:
+    """Read ``3`` or ``10%``. Raises ValueError."""
+    if isinstance(value, Amount):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Amount(value, percent=False)
+    if isinstance(value, str) and re.fullmatch(_PERCENT_PATTERN, value):
+        number = int(value[:-1])
+        if number <= _HUNDRED:
+            return Amount(number, percent=True)
+    raise ValueError(f"{value!r} is neither a number of nodes (3) nor a percentage (10%)")
+
+
+def format_amount(amount: Amount) -> int | str:
+    """Write an amount as it is read."""
+    return f"{amount.value}%" if amount.percent else amount.value
+
+
+def parse_rate(value: Any) -> Rate:
+    """Read ``10/10m``. Raises ValueError."""
+    if isinstance(value, Rate):
+        return value
+    if isinstance(value, str) and re.fullmatch(_RATE_PATTERN, value):
+        count, _, window = value.partition("/")
+        seconds = parse_duration(window)
+        if int(count) > 0 and seconds > 0:
+            return Rate(int(count), seconds)
+    raise ValueError(f"{value!r} is no rate: write starts per time, such as 10/10m")
+
+
+def format_rate(rate: Rate) -> str:
+    """Write a rate as it is read."""
+    return f"{rate.starts}/{format_duration(rate.seconds)}"
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN, "examples": ["30s", "10m"]}),
+]
+"""Seconds, written as ``10m``."""
+
+NodeAmount = Annotated[
+    Amount,
+    BeforeValidator(parse_amount),
+    PlainSerializer(format_amount),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": _PERCENT_PATTERN},
+            ],
+        },
+    ),
+]
+"""``3`` or ``10%``."""
+
+StartRate = Annotated[
+    Rate,
+    BeforeValidator(parse_rate),
+    PlainSerializer(format_rate, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _RATE_PATTERN, "examples": ["10/10m"]}),
+]
+"""``10/10m``."""

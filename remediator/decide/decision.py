@@ -35,8 +35,8 @@ class PatchNode:
     uid: str
     resource_version: str
     unschedulable: bool | None = None
-    session: Session | None | Unset = UNSET
-    history: History | None | Unset = UNSET
+    session: Session | Unset | None = UNSET
+    history: History | Unset | None = UNSET
     remove_request: bool = False
     action: str = ""
     """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``."""

@@ -1,0 +1,1 @@
+"""Effects on the world outside the decision: messages to people."""

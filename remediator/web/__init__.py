@@ -1,0 +1,1 @@
+"""The controller's HTTP server: health, readiness, metrics. Nothing here changes anything."""

@@ -142,3 +142,7 @@ class Api:
         """Close the connections of all threads."""
         for connection in self._open:
             connection.close()
+
+    def __del__(self) -> None:
+        """Close what a test left open: pytest turns an unclosed socket into an error."""
+        self.close()

@@ -1,0 +1,1 @@
+"""Where facts come from. Each module folds what it hears into levels with a time."""

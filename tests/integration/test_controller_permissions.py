@@ -1,0 +1,135 @@
+"""The controller and the people who operate it may do what they need, verb by verb, and no more."""
+
+from collections.abc import Callable
+
+import pytest
+
+from testbed.api import JSON, MERGE_PATCH, Api, ApiError, Json
+from testbed.cluster import Cluster
+
+
+pytestmark = pytest.mark.cluster
+
+CONFIGMAPS = ("gpu-remediator-state", "gpu-remediator-status", "gpu-remediator-control")
+
+
+@pytest.fixture
+def controller(cluster: Cluster) -> Api:
+    return cluster.api.with_token(cluster.controller_token())
+
+
+@pytest.fixture
+def operator(cluster: Cluster) -> Api:
+    """A person with the operator roles, as the comment in their manifest says."""
+    name = f"gpu-remediator-operator-{cluster.namespace}"
+    account = {"metadata": {"name": "sre"}}
+    cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts", account)
+    subject = {"kind": "ServiceAccount", "name": "sre", "namespace": cluster.namespace}
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    for path, kind, role in (
+        (f"{rbac}/clusterrolebindings", "ClusterRole", name),
+        (
+            f"{rbac}/namespaces/{cluster.namespace}/rolebindings",
+            "Role",
+            "gpu-remediator-operator",
+        ),
+    ):
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
+        binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+        cluster.api.create(path, binding)
+    return cluster.api.with_token(cluster.token_for("sre"))
+
+
+def is_refused(request: Callable[[], object]) -> bool:
+    with pytest.raises(ApiError) as refusal:
+        request()
+    return refusal.value.status == 403
+
+
+def test_nodes(cluster: Cluster, controller: Api) -> None:
+    name = cluster.create_node()
+    assert controller.get("/api/v1/nodes", limit="1")["items"]
+    controller.patch(
+        f"/api/v1/nodes/{name}",
+        {
+            "metadata": {"annotations": {"gpu-remediator.io/session": "{}"}},
+            "spec": {"unschedulable": True},
+        },
+    )
+    assert cluster.is_unschedulable(name)
+    watch = controller.raw("GET", "/api/v1/nodes", query={"watch": "true", "timeoutSeconds": "1"})
+    assert watch[0] == 200
+
+
+def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None:
+    event = cluster.event_about(cluster.create_node())
+    made = controller.create("/api/v1/namespaces/default/events", event)
+    controller.patch(f"/api/v1/namespaces/default/events/{made['metadata']['name']}", {"count": 2})
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases"
+    lease = controller.create(leases, {"metadata": {"name": "gpu-remediator"}, "spec": {}})
+    controller.request("PUT", f"{leases}/gpu-remediator", body=lease)
+    controller.patch(f"{leases}/gpu-remediator", {"spec": {"holderIdentity": "me"}})
+    assert controller.get(f"{leases}/gpu-remediator")["spec"]["holderIdentity"] == "me"
+    for name in CONFIGMAPS:
+        _use_configmap(cluster, controller, name)
+    watch = {
+        "watch": "true",
+        "timeoutSeconds": "1",
+        "fieldSelector": f"metadata.name={CONFIGMAPS[0]}",
+    }
+    configmaps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+    assert controller.raw("GET", configmaps, query=watch)[0] == 200
+
+
+def _use_configmap(cluster: Cluster, controller: Api, name: str) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+    made = controller.create(path, {"metadata": {"name": name}})
+    controller.request("PUT", f"{path}/{name}", body={**made, "data": {"key": "1"}})
+    controller.patch(f"{path}/{name}", {"data": {"key": "2"}})
+    listed = controller.get(path, fieldSelector=f"metadata.name={name}")
+    assert [item["data"] for item in listed["items"]] == [{"key": "2"}]
+
+
+FORBIDDEN: list[tuple[str, str, Json | None]] = [
+    ("DELETE", "/api/v1/nodes/{node}", None),
+    ("POST", "/api/v1/nodes", {"metadata": {"name": "made-up"}}),
+    ("PATCH", "/api/v1/nodes/{node}/status", {"status": {"phase": "Running"}}),
+    ("GET", "/api/v1/secrets", None),
+    ("GET", "/api/v1/namespaces/{namespace}/secrets", None),
+    ("GET", "/api/v1/pods", None),
+    ("GET", "/api/v1/namespaces/{namespace}/configmaps", None),
+    ("GET", "/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt", None),
+    ("GET", "/api/v1/namespaces/default/configmaps/gpu-remediator-state", None),
+    ("DELETE", "/api/v1/namespaces/{namespace}/configmaps/gpu-remediator-state", None),
+    ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/x", None),
+    ("GET", "/api/v1/namespaces/default/events", None),
+    ("POST", "/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "p"}}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), FORBIDDEN)
+def test_what_the_controller_may_not(
+    cluster: Cluster, controller: Api, method: str, path: str, body: Json | None
+) -> None:
+    path = path.format(node=cluster.create_node(), namespace=cluster.namespace)
+    content_type = MERGE_PATCH if method == "PATCH" else JSON
+    assert is_refused(
+        lambda: controller.request(method, path, body=body, content_type=content_type)
+    )
+
+
+def test_what_an_operator_may(cluster: Cluster, operator: Api) -> None:
+    name = cluster.create_node()
+    configmaps = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
+    for configmap in CONFIGMAPS:
+        cluster.api.create(configmaps, {"metadata": {"name": configmap}})
+        assert operator.get(f"{configmaps}/{configmap}")
+    assert operator.get("/api/v1/nodes")["items"]
+    operator.patch(
+        f"/api/v1/nodes/{name}",
+        {"metadata": {"annotations": {"gpu-remediator.io/set-healthy": "2026-01-01T00:00:00Z"}}},
+    )
+    operator.patch(f"{configmaps}/gpu-remediator-control", {"data": {"paused": "true"}})
+    state = f"{configmaps}/gpu-remediator-state"
+    assert is_refused(lambda: operator.patch(state, {"data": {"tokens": "99"}}))
+    assert is_refused(lambda: operator.request("DELETE", f"/api/v1/nodes/{name}"))

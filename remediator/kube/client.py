@@ -1,0 +1,82 @@
+"""The way in for the rest of the controller: connect, and mirror nodes or ConfigMaps.
+
+Nobody else imports `transport`; what the outside needs of it is an `ApiClient` to
+hand on, and the few kinds of reflector that the controller runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from remediator.kube.codec import Codec, NodeNarrower, WireConfigMap, WireNode
+from remediator.kube.config import load_config
+from remediator.kube.configmap import CONFIGMAPS
+from remediator.kube.reflector import Reflector, ReflectorTimings
+from remediator.kube.transport import DEFAULT_TIMEOUT, ApiClient
+
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from remediator.kube.config import ApiConfig
+    from remediator.kube.objects import ConfigMap, Node
+    from remediator.kube.store import Store
+
+__all__ = ["ApiClient", "configmap_reflector", "connect", "load_config", "node_reflector"]
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    config: ApiConfig,
+    *,
+    timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109 - the deadline of each call
+    max_connections: int = 64,
+) -> AsyncIterator[ApiClient]:
+    """A pool of connections to the server of `config`; see `ApiClient`."""
+    async with ApiClient(config, timeout=timeout, max_connections=max_connections) as api:
+        yield api
+
+
+def node_reflector(
+    api: ApiClient,
+    store: Store[Node],
+    *,
+    keep_annotations: tuple[str, ...] = ("gpu-remediator.io/",),
+    label_selector: str = "",
+    timings: ReflectorTimings | None = None,
+    on_gap: Callable[[float], None] = lambda _seconds: None,
+) -> Reflector[WireNode, Node]:
+    """Mirrors the cluster's nodes (or those that `label_selector` selects) into `store`."""
+    return Reflector(
+        api=api,
+        path="/api/v1/nodes",
+        codec=Codec(WireNode, NodeNarrower(keep_annotations)),
+        store=store,
+        selector={"labelSelector": label_selector} if label_selector else None,
+        timings=timings,
+        on_gap=on_gap,
+    )
+
+
+def configmap_reflector(
+    api: ApiClient,
+    store: Store[ConfigMap],
+    *,
+    namespace: str,
+    name: str,
+    timings: ReflectorTimings | None = None,
+) -> Reflector[WireConfigMap, ConfigMap]:
+    """Mirrors one ConfigMap into `store`, which is empty while there is none.
+
+    Needs the verbs `list` and `watch` on that ConfigMap; RBAC can restrict them to its
+    name, since a list with the field selector `metadata.name` counts as naming it.
+    """
+    return Reflector(
+        api=api,
+        path=f"/api/v1/namespaces/{namespace}/configmaps",
+        codec=CONFIGMAPS,
+        store=store,
+        selector={"fieldSelector": f"metadata.name={name}"},
+        timings=timings,
+    )

@@ -1,0 +1,125 @@
+"""Logging of the controller: JSON lines in the cluster, readable lines in a terminal.
+
+Everything goes to standard error, one event per line: an event name in snake_case,
+then fields. Events and their fields are what people search for, so they are
+constants of the code, never built from values.
+
+Whatever looks like a secret by its name, and credentials within URLs, is masked on
+the way out: the last guard, not the first (nothing that reads a secret logs it).
+Lines of the standard library's ``logging`` (aiohttp, asyncio) come out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+
+from remediator.settings import LogFormat, LogLevel
+
+
+MASK: Final = "[masked]"
+MAX_FIELD: Final = 4000
+"""Characters of one field; an API server's error page must not fill the log."""
+
+_SECRET_NAME: Final = re.compile(
+    r"(^|_)(token|secret|password|passwd|authorization|api_?key|private_?key|cookie|credentials?)$",
+    re.IGNORECASE,
+)
+_SECRET_TEXT: Final = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {MASK}"),
+    (re.compile(r"(?i)(https?://)[^/\s:@]+:[^/\s@]+@"), rf"\1{MASK}@"),
+    (
+        re.compile(r"(?i)([?&](?:token|key|secret|sig|signature|password|access_token)=)[^&\s]+"),
+        rf"\1{MASK}",
+    ),
+)
+
+
+def configure_logging(
+    *,
+    log_format: LogFormat = LogFormat.AUTO,
+    level: LogLevel = LogLevel.INFO,
+    stream: TextIO | None = None,
+) -> None:
+    """Set up structlog and the standard library for this process. Call it once, at start.
+
+    Args:
+        log_format: ``auto`` is console when `stream` is a terminal.
+        level: the least severe lines that are written.
+        stream: default standard error.
+    """
+    stream = sys.stderr if stream is None else stream
+    console = log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and stream.isatty())
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(console=console, colors=console and stream.isatty()),
+            ],
+        ),
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a scrape is no news
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def mask(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Processor: hide what is secret by name or by form, and shorten what is endless."""
+    return {
+        name: MASK if _SECRET_NAME.search(name) and value else _masked(value)
+        for name, value in event.items()
+    }
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        for pattern, replacement in _SECRET_TEXT:
+            value = pattern.sub(replacement, value)
+        return value if len(value) <= MAX_FIELD else f"{value[:MAX_FIELD]}... ({len(value)})"
+    if isinstance(value, dict):
+        return mask(None, "", value)
+    if isinstance(value, list | tuple):
+        return [_masked(item) for item in value]
+    return value
+
+
+def _rendering(*, console: bool, colors: bool) -> list[Any]:
+    """Exceptions are rendered without local variables: those may hold a token."""
+    if console:
+        return [
+            structlog.processors.format_exc_info,
+            mask,
+            structlog.dev.ConsoleRenderer(
+                colors=colors,
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ]
+    without_locals = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [
+        structlog.processors.ExceptionRenderer(without_locals),
+        mask,
+        structlog.processors.JSONRenderer(default=str),
+    ]

@@ -1,0 +1,107 @@
+"""Log lines: one JSON object each in the cluster, and no secret in any."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from remediator.log import MAX_FIELD, configure_logging
+from remediator.settings import LogFormat, LogLevel
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _refuse(password: str) -> None:
+    raise ValueError(f"refused: Authorization: Bearer {password}")
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_auto_is_json_when_nobody_watches() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+
+    structlog.get_logger("outbox").info("message_sent", channel="oncall")
+    logging.getLogger("aiohttp.server").error("broken %s", "pipe")
+
+    first, second = lines(stream)
+    assert (
+        first.items()
+        >= {
+            "event": "message_sent",
+            "logger": "outbox",
+            "level": "info",
+            "channel": "oncall",
+        }.items()
+    )
+    assert second["event"] == "broken pipe"
+    assert first["timestamp"].endswith("Z")
+
+
+def test_auto_is_readable_in_a_terminal() -> None:
+    stream = Terminal()
+    configure_logging(stream=stream)
+
+    structlog.get_logger("outbox").info("message_sent")
+
+    assert "message_sent" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream, level=LogLevel.WARNING)
+
+    structlog.get_logger("x").info("no")
+    structlog.get_logger("x").warning("yes")
+
+    assert [line["event"] for line in lines(stream)] == ["yes"]
+
+
+@pytest.mark.parametrize("log_format", [LogFormat.JSON, LogFormat.CONSOLE])
+def test_no_secret_is_written_wherever_it_stands(log_format: LogFormat) -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream, log_format=log_format)
+    password = "hunter22hunter22"  # a local variable, to be seen in no traceback
+
+    log = structlog.get_logger("x")
+    try:
+        _refuse(password)
+    except ValueError:
+        log.exception("failed", bearer_token=password, headers={"authorization": password})
+    log.info(
+        "u", url=f"https://me:{password}@host/a?b=1&token={password}&c=2", tried=[password[:0]]
+    )
+
+    assert password not in stream.getvalue()
+    assert "[masked]" in stream.getvalue()
+
+
+def test_a_key_is_no_secret_and_an_endless_field_is_cut() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+
+    structlog.get_logger("x").info("e", key="session/1", text="x" * (MAX_FIELD + 1))
+
+    (line,) = lines(stream)
+    assert line["key"] == "session/1"
+    assert len(line["text"]) < MAX_FIELD + 20

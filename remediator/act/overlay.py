@@ -1,0 +1,109 @@
+"""The world of dry-run: what the nodes would be, had the dry-run policies acted.
+
+A patch that dry-run decides goes here instead of to the API server. Facts seen
+through the overlay carry the virtual session and cordon, so that the next decision
+goes on from there: steps, budget and recovery run their course without a write.
+
+Real sessions are hidden from this world: they belong to Enforce policies, which the
+virtual decision does not know. Their cordons are not hidden: they cost capacity.
+
+A virtual session rests on the node as it was. When people change that (cordon or
+uncordon it, or a real session begins or ends), it is dropped and decided anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from remediator.decide.decision import PatchNode, Unset
+from remediator.decide.facts import NodeFacts
+from remediator.decide.session import History, Session
+
+
+@dataclass(frozen=True, slots=True)
+class _Virtual:
+    """What dry-run would have written to one node, and what the node was like then."""
+
+    really_cordoned: bool
+    unschedulable: bool | None = None
+    session: Session | None = None
+    history: History | None = None
+    since: float | None = None
+
+
+class Overlay:
+    """Virtual sessions, by node UID. In memory only: a restart decides anew."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Virtual] = {}
+
+    def __len__(self) -> int:
+        """Return the number of nodes that would be different."""
+        return len(self._nodes)
+
+    def apply(self, patch: PatchNode, facts: NodeFacts, *, now: float) -> bool:
+        """Do to the virtual node what the patch would do. False: it changes nothing.
+
+        ``facts`` are the real ones.
+        """
+        known = self._nodes.get(facts.uid) or _Virtual(facts.unschedulable)
+        session = known.session if isinstance(patch.session, Unset) else patch.session
+        history = known.history if isinstance(patch.history, Unset) else patch.history
+        cordon = known.unschedulable if patch.unschedulable is None else patch.unschedulable
+        if session is None or cordon == facts.unschedulable:
+            cordon = None  # as the real node is
+        virtual = _Virtual(
+            really_cordoned=facts.unschedulable,
+            unschedulable=cordon,
+            session=session,
+            history=history,
+            since=(known.since or now) if cordon else None,
+        )
+        if virtual == known:
+            return False
+        self._nodes[facts.uid] = virtual
+        return True
+
+    def view(self, facts: NodeFacts) -> NodeFacts:
+        """Return the node as it would be. Cheap for the many that would be the same."""
+        virtual = self._nodes.get(facts.uid)
+        if virtual is not None and self._changed_hands(virtual, facts):
+            virtual = _Virtual(facts.unschedulable, history=virtual.history)
+            self._nodes[facts.uid] = virtual
+        if virtual is None:
+            if facts.session is None and facts.request is None:
+                return facts
+            return replace(facts, session=None, request=None)
+        return replace(
+            facts,
+            session=virtual.session,
+            request=None,
+            history=facts.history if virtual.history is None else virtual.history,
+            unschedulable=bool(virtual.unschedulable) or facts.unschedulable,
+            unavailable_since=facts.unavailable_since or virtual.since,
+        )
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a node that is gone."""
+        self._nodes.pop(uid, None)
+
+    def keep_only(self, policies: Collection[str]) -> set[str]:
+        """Drop sessions that a policy holds which is not in dry-run any more; return the UIDs.
+
+        Otherwise a policy that was switched to Enforce would be told that it was removed.
+        """
+        dropped = set()
+        for uid, virtual in self._nodes.items():
+            session = virtual.session
+            if session is not None and any(hold.policy not in policies for hold in session.holds):
+                dropped.add(uid)
+        for uid in dropped:
+            del self._nodes[uid]
+        return dropped
+
+    @staticmethod
+    def _changed_hands(virtual: _Virtual, facts: NodeFacts) -> bool:
+        if virtual.session is None:
+            return False
+        return facts.unschedulable != virtual.really_cordoned

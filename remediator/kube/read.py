@@ -1,0 +1,32 @@
+"""Read one node directly, past the watch: to learn what became of a write without an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remediator.kube.codec import Codec, NodeNarrower, WireNode
+from remediator.kube.errors import NotFound
+
+
+if TYPE_CHECKING:
+    from remediator.kube.objects import Node
+    from remediator.kube.transport import ApiClient
+
+
+class ApiNodeReader:
+    """Reads nodes from the API server, as its latest committed state."""
+
+    def __init__(self, *, api: ApiClient) -> None:
+        self._api = api
+        self._codec = Codec(WireNode, NodeNarrower())
+
+    async def read_node(self, name: str) -> Node | None:
+        """The node now, None if it is gone.
+
+        Raises:
+            ApiError: it could not be read.
+        """
+        try:
+            return self._codec.one(await self._api.request("GET", f"/api/v1/nodes/{name}"))
+        except NotFound:
+            return None

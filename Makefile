@@ -69,3 +69,5 @@ requirements: ## Lock the dependencies again, with hashes (needs the network)
 	  --custom-compile-command 'make requirements' --extra controller pyproject.toml -c requirements/dev.txt -o requirements/controller.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
 	  --custom-compile-command 'make requirements' --extra agent pyproject.toml -c requirements/dev.txt -o requirements/agent.txt
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command 'make requirements' - -c requirements/dev.txt -o requirements/build.txt

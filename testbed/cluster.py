@@ -345,7 +345,7 @@ class Cluster:
         }
         return {key: str(item["metadata"]["resourceVersion"]) for key, item in objects.items()}
 
-    def wait_for(self, found: Callable[[], T], *, what: str, timeout: float = 15.0) -> T:
+    def wait_for(self, found: Callable[[], T | None], *, what: str, timeout: float = 15.0) -> T:
         """Call `found` until its answer is true and return that.
 
         Raises:

@@ -31,7 +31,8 @@ from testbed.processes import Child, ServerFailedError, free_port
 _START_ATTEMPTS = 4
 _START_TIMEOUT = 60.0  # seconds; takes about 3 on an idle machine
 # The controllers that a remediation meets: PodDisruptionBudget status, default service accounts,
-# the taints of cordoned and unready nodes and what those evict, replacement pods.
+# the taints of cordoned and unready nodes and what those evict, replacement pods; and the type
+# check of admission policies.
 _CONTROLLERS = (
     "disruption-controller",
     "serviceaccount-controller",
@@ -41,6 +42,7 @@ _CONTROLLERS = (
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
     "taint-eviction-controller",
+    "validatingadmissionpolicy-status-controller",
 )
 # A node without a kubelet sends no heartbeat and would turn NotReady, Unknown and be tainted
 # after 50 s. With this grace it stays as the test left it, and still gets the taints that belong

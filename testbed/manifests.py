@@ -39,7 +39,7 @@ def apply(api: Api, documents: Iterable[Json]) -> None:
             paths.of(document),
             document,
             content_type=APPLY_PATCH,
-            fieldManager="testbed",
+            fieldManager="kubectl",
             force="true",
         )
 

@@ -1,0 +1,349 @@
+"""Messages to people, off the reconcile path: `Outbox.submit` never waits.
+
+    submit --> [group window] --> one task an envelope: attempts until delivered or given up
+       |                                        |
+       `-- known key: nothing happens           `--> one report per message
+
+Invariants:
+- One key is sent once in a process, and is reported once: delivered on all its
+  channels, or failed. Of a message that is under way when the process ends nothing is
+  reported; the session still lists it as undelivered, and the successor sends it
+  again with the same key (at least once).
+- The first message of a kind goes at once. What is alike and follows within
+  `window` seconds becomes one envelope, so that a storm of 500 nodes is two messages and
+  not 500.
+- Messages about one node go to a channel in their order: "recovered" is not tried
+  before "cordoned" is through, given up, or has failed for a minute.
+- Memory is bounded: a message beyond `capacity` is reported failed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
+
+from remediator.act.envelope import Channel, Envelope, RefusedError, RetryLaterError, pack
+from remediator.decide.decision import Outcome, SendMessage
+
+
+LOG_CHANNEL: Final = "log"
+"""The channel that always exists."""
+
+MAX_MERGED: Final = 200
+"""Messages of one envelope; more of them make several."""
+
+_KNOWN_KEYS: Final = 50_000
+_SHORTEST_WAIT: Final = 0.5
+_LONGEST_WAIT: Final = 60.0
+_LONGEST_RETRY_AFTER: Final = 300.0
+_MAX_NOTE: Final = 300
+_ORDER_PATIENCE: Final = 60.0
+"""Seconds for which a message waits for an earlier one about the same node."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Report(NamedTuple):
+    """The end of one message."""
+
+    message: SendMessage
+    outcome: Outcome
+    dry_run: bool
+
+
+class OutboxObserver(Protocol):
+    """What metrics want to know."""
+
+    def message_ended(self, channel: str, result: str) -> None:
+        """One envelope for a channel was ``delivered`` or ``failed``."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    message: SendMessage
+    dry_run: bool
+    created: float
+    waiting: set[str]
+    failures: list[str] = field(default_factory=list)
+
+
+class _Group(NamedTuple):
+    """What makes messages alike."""
+
+    channel: str
+    dry_run: bool
+    policy: str
+    step: int | None
+    resolves: bool
+
+
+class Outbox:
+    """Sends messages by channels. Run `run` as one task; `submit` from the same loop.
+
+    Args:
+        channels: by name; add ``log`` (see `remediator.act.channels.make_channels`).
+        report: told the end of each message, from within the loop; must not block.
+        observer: told of each envelope's end; None where nobody counts.
+        window: seconds for which alike messages are collected after the first.
+        capacity: messages under way at once.
+        attempts_at_once: per channel, so that one that hangs does not stop the others.
+        now: epoch seconds, for the time that a message shows.
+        clock, sleep: seconds that only grow, and waiting by them; default the loop's.
+        rng: jitter.
+    """
+
+    def __init__(
+        self,
+        *,
+        channels: Mapping[str, Channel],
+        report: Callable[[Report], None],
+        observer: OutboxObserver | None = None,
+        window: float = 5.0,
+        capacity: int = 10_000,
+        attempts_at_once: int = 8,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rng: Random | None = None,
+    ) -> None:
+        self.failed = 0
+        """Messages given up or refused since the start."""
+        self.last_failure = ""
+        self._channels = channels
+        self._report = report
+        self._observer = observer
+        self._window = window
+        self._capacity = capacity
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(attempts_at_once),
+        )
+        self._now = now
+        self._clock = clock
+        self._sleep = sleep
+        self._rng = rng or Random()  # noqa: S311 - jitter, not a secret
+        self._known: OrderedDict[tuple[bool, str], None] = OrderedDict()
+        self._pending: dict[tuple[bool, str], _Pending] = {}
+        self._incoming: deque[_Pending] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._hurry = asyncio.Event()
+        self._windows: dict[_Group, list[_Pending]] = {}
+        self._last: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    @property
+    def pending(self) -> int:
+        """Messages that are neither delivered nor given up."""
+        return len(self._pending)
+
+    def replace_channels(self, channels: Mapping[str, Channel]) -> None:
+        """Use these from now on, also for messages under way."""
+        self._channels = channels
+
+    def submit(self, message: SendMessage, *, dry_run: bool) -> bool:
+        """Take a message. Returns at once; False if its key was taken before."""
+        identity = (dry_run, message.key)
+        if identity in self._known:
+            self._known.move_to_end(identity)
+            return False
+        self._remember(identity)
+        waiting = set(message.to) or {LOG_CHANNEL}
+        pending = _Pending(message, dry_run, self._now(), waiting)
+        if len(self._pending) >= self._capacity:
+            self._fail(pending, f"the outbox is full ({self._capacity} messages under way)")
+            return True
+        self._pending[identity] = pending
+        self._idle.clear()
+        self._incoming.append(pending)
+        self._wake.set()
+        return True
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._incoming:
+                    self._dispatch(self._incoming.popleft(), tasks)
+
+    async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 - see the docstring
+        """Before an orderly end: send what waits in windows, and wait up to `timeout` seconds.
+
+        Returns whether everything was delivered or given up. Call it while `run` runs.
+        """
+        self._hurry.set()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            _log.warning("messages_left", pending=self.pending)
+            return False
+        return True
+
+    def _remember(self, identity: tuple[bool, str]) -> None:
+        self._known[identity] = None
+        while len(self._known) > _KNOWN_KEYS:
+            oldest = next((key for key in self._known if key not in self._pending), None)
+            if oldest is None:  # all under way: `capacity` bounds those
+                return
+            del self._known[oldest]
+
+    def _dispatch(self, pending: _Pending, tasks: asyncio.TaskGroup) -> None:
+        message = pending.message
+        for name in sorted(pending.waiting):
+            group = _Group(name, pending.dry_run, message.policy, message.step, message.resolves)
+            if not message.policy or not message.node:  # not one of many nodes
+                self._send([pending], name, tasks)
+            elif group in self._windows:
+                self._windows[group].append(pending)
+            else:
+                self._windows[group] = []
+                self._send([pending], name, tasks)
+                tasks.create_task(self._collect(group, tasks))
+
+    async def _collect(self, group: _Group, tasks: asyncio.TaskGroup) -> None:
+        """Keep the window open while it fills; send what it holds at each end of it."""
+        while True:
+            await self._pause(self._window)
+            collected = self._windows[group]
+            if not collected:
+                del self._windows[group]
+                return
+            self._windows[group] = []
+            for start in range(0, len(collected), MAX_MERGED):
+                self._send(collected[start : start + MAX_MERGED], group.channel, tasks)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer once `drain` was called."""
+        if self._hurry.is_set():
+            await asyncio.sleep(0)
+            return
+        waiters = [
+            asyncio.ensure_future(self._sleep(seconds)),
+            asyncio.ensure_future(self._hurry.wait()),
+        ]
+        try:
+            await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    def _send(self, batch: list[_Pending], name: str, tasks: asyncio.TaskGroup) -> None:
+        first = batch[0]
+        envelope = pack(
+            [pending.message for pending in batch],
+            channel=name,
+            dry_run=first.dry_run,
+            created=first.created,
+        )
+        places = [(name, node) for node in envelope.nodes]
+        before = {self._last[place] for place in places if place in self._last}
+        task = tasks.create_task(self._deliver(envelope, batch, before))
+        for place in places:
+            self._last[place] = task
+        task.add_done_callback(lambda done: self._forget(places, done))
+
+    def _forget(self, places: Iterable[tuple[str, str]], task: asyncio.Task[None]) -> None:
+        for place in places:
+            if self._last.get(place) is task:
+                del self._last[place]
+
+    async def _deliver(
+        self, envelope: Envelope, batch: list[_Pending], before: set[asyncio.Task[None]]
+    ) -> None:
+        if before:
+            await asyncio.wait(before, timeout=_ORDER_PATIENCE)
+        failure = ""
+        try:
+            await self._attempts(envelope)
+        except (RetryLaterError, RefusedError) as error:
+            failure = str(error)[:_MAX_NOTE] or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - a broken channel must not stop the others
+            _log.error("channel_broken", channel=envelope.channel, exc_info=error)
+            failure = f"the channel failed: {type(error).__name__}"
+        self._observed(envelope, failure)
+        for pending in batch:
+            self._ended(pending, envelope.channel, failure)
+
+    async def _attempts(self, envelope: Envelope) -> None:
+        give_up_at = self._time() + self._channel(envelope.channel).give_up_after
+
+        def out_of_time(state: RetryCallState) -> bool:
+            return self._time() + state.upcoming_sleep > give_up_at
+
+        retrying = AsyncRetrying(
+            sleep=self._sleep,
+            stop=out_of_time,
+            wait=self._wait,
+            retry=retry_if_exception_type(RetryLaterError),
+            reraise=True,
+        )
+        await retrying(self._attempt, envelope)
+
+    async def _attempt(self, envelope: Envelope) -> None:
+        async with self._slots[envelope.channel]:
+            await self._channel(envelope.channel).send(envelope)
+
+    def _channel(self, name: str) -> Channel:
+        channel = self._channels.get(name)
+        if channel is None:
+            known = ", ".join(sorted(self._channels)) or "none"
+            raise RefusedError(f"there is no channel {name!r}; RemediatorConfig has: {known}")
+        return channel
+
+    def _wait(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.after if isinstance(error, RetryLaterError) else 0.0
+        longest = min(_LONGEST_WAIT, _SHORTEST_WAIT * 2.0 ** min(state.attempt_number, 10))
+        wait = max(self._rng.uniform(_SHORTEST_WAIT, longest), min(asked, _LONGEST_RETRY_AFTER))
+        _log.info("message_delayed", attempt=state.attempt_number, wait=wait, reason=str(error))
+        return wait
+
+    def _observed(self, envelope: Envelope, failure: str) -> None:
+        if self._observer is not None:
+            self._observer.message_ended(envelope.channel, "failed" if failure else "delivered")
+        if failure:
+            _log.error(
+                "message_given_up",
+                channel=envelope.channel,
+                key=envelope.key,
+                title=envelope.title,
+                messages=len(envelope.messages),
+                reason=failure,
+            )
+
+    def _ended(self, pending: _Pending, channel: str, failure: str) -> None:
+        pending.waiting.discard(channel)
+        if failure:
+            pending.failures.append(f"{channel}: {failure}")
+        if pending.waiting:
+            return
+        self._pending.pop((pending.dry_run, pending.message.key), None)
+        if not self._pending:
+            self._idle.set()
+        if pending.failures:
+            self._fail(pending, "; ".join(pending.failures))
+        else:
+            self._tell(pending, delivered=True)
+
+    def _fail(self, pending: _Pending, note: str) -> None:
+        self.failed += 1
+        self.last_failure = note
+        _log.warning("message_failed", key=pending.message.key, reason=note)
+        self._tell(pending, delivered=False, note=note)
+
+    def _tell(self, pending: _Pending, *, delivered: bool, note: str = "") -> None:
+        outcome = Outcome(key=pending.message.key, delivered=delivered, note=note)
+        self._report(Report(pending.message, outcome, pending.dry_run))
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time() if self._clock is None else self._clock()

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from functools import cached_property
-from typing import Annotated, Final, Literal, Self
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -21,12 +21,18 @@ from remediator.policy.quantities import Duration, NodeAmount, StartRate
 
 
 API_VERSION: Final = "gpu-remediator.io/v1alpha1"
-_NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-_LABEL_KEY: Final = (
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+LABEL_KEY_PATTERN: Final = (
     r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 )
+REASON_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,127}$"
 
-LabelKey = Annotated[str, Field(pattern=_LABEL_KEY, max_length=317)]
+LabelKey = Annotated[str, Field(pattern=LABEL_KEY_PATTERN, max_length=317)]
+
+
+def _schema(**keywords: Any) -> ConfigDict:
+    """Say in JSON schema, too, what a validator of the whole model says."""
+    return ConfigDict(json_schema_extra=keywords)
 
 
 class Model(BaseModel):
@@ -40,7 +46,6 @@ class Model(BaseModel):
         validate_default=True,
         validate_by_name=False,
         validate_by_alias=True,
-        regex_engine="python-re",
     )
 
 
@@ -79,6 +84,14 @@ class BudgetPer(StrEnum):
 class LabelRequirement(Model):
     """One expression of a label selector, with Kubernetes' meaning."""
 
+    model_config = _schema(
+        **{
+            "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
+            "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
     key: LabelKey
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: tuple[str, ...] = Field(default=(), strict=False)
@@ -103,7 +116,10 @@ class LabelSelector(Model):
 class Nodes(Model):
     """Which nodes a policy is about."""
 
-    selector: LabelSelector = Field(default_factory=LabelSelector)
+    selector: LabelSelector = Field(
+        default_factory=LabelSelector,
+        description="Labels that a node must have. Empty: every GPU node.",
+    )
     control_plane: bool = Field(
         default=False,
         description="Also act on control-plane nodes. They are left alone unless named here.",
@@ -113,20 +129,33 @@ class Nodes(Model):
 class XidClause(Model):
     """An unresolved Xid (NVIDIA driver error) reported by the agent."""
 
-    codes: tuple[Annotated[int, Field(ge=1, le=999)], ...] = Field(min_length=1, strict=False)
+    codes: tuple[Annotated[int, Field(ge=1, le=999)], ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[79]],
+        description="Any of these codes is enough.",
+    )
 
 
 class SXidClause(Model):
     """An unresolved SXid (NVSwitch error) reported by the agent."""
 
-    codes: tuple[Annotated[int, Field(ge=1, le=99999)], ...] = Field(min_length=1, strict=False)
+    codes: tuple[Annotated[int, Field(ge=1, le=99999)], ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[20034]],
+        description="Any of these codes is enough.",
+    )
 
 
 class ConditionClause(Model):
     """A node condition, of any writer, that has had a status for some time."""
 
-    type: str = Field(min_length=1, max_length=316)
-    status: Literal["True", "False", "Unknown"] = "True"
+    type: str = Field(min_length=1, max_length=316, examples=["GPULost"])
+    status: Literal["True", "False", "Unknown"] = Field(
+        default="True",
+        description='In quotes: `"True"` is text, `True` a boolean.',
+    )
     reasons: tuple[str, ...] = Field(
         default=(),
         strict=False,
@@ -142,9 +171,11 @@ class ConditionClause(Model):
 class When(Model):
     """One entry of ``when``: all keys that are set must hold. Any entry is enough."""
 
-    xid: XidClause | None = None
-    sxid: SXidClause | None = None
-    condition: ConditionClause | None = None
+    model_config = _schema(minProperties=1)
+
+    xid: XidClause | None = Field(default=None, description="An unresolved Xid.")
+    sxid: SXidClause | None = Field(default=None, description="An unresolved SXid.")
+    condition: ConditionClause | None = Field(default=None, description="A node condition.")
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -156,14 +187,20 @@ class When(Model):
 class Budget(Model):
     """How many nodes may be unavailable at once, counting everyone's."""
 
-    max_unavailable: NodeAmount
-    per: Annotated[BudgetPer, Field(strict=False)] = BudgetPer.POOL
+    max_unavailable: NodeAmount = Field(
+        examples=["10%"],
+        description="Nodes, or percent of the group: rounded down, at least 1 unless 0%.",
+    )
+    per: Annotated[BudgetPer, Field(strict=False)] = Field(
+        default=BudgetPer.POOL,
+        description="The group that is counted.",
+    )
 
 
 class Rates(Model):
     """How often an action may start, per pool."""
 
-    cordon: StartRate | None = None
+    cordon: StartRate | None = Field(default=None, description="Nodes cordoned per time.")
 
 
 class Breaker(Model):
@@ -173,17 +210,19 @@ class Breaker(Model):
     newly match within ``window``.
     """
 
-    min_nodes: int = Field(default=3, ge=1)
-    percent: int = Field(default=20, ge=1, le=100)
-    window: Duration = 300.0
+    min_nodes: int = Field(default=3, ge=1, description="It never opens at this many or fewer.")
+    percent: int = Field(
+        default=20, ge=1, le=100, description="Of the nodes that the policy is about."
+    )
+    window: Duration = Field(default=300.0, description="How far back nodes are counted.")
 
 
 class Limits(Model):
     """A policy's own guards, beside the cluster's. All must allow."""
 
-    budget: Budget | None = None
-    rate: Rates = Field(default_factory=Rates)
-    breaker: Breaker | None = None
+    budget: Budget | None = Field(default=None, description="Nodes unavailable at once.")
+    rate: Rates = Field(default_factory=Rates, description="Actions started per time.")
+    breaker: Breaker | None = Field(default=None, description="In place of the cluster's.")
     max_attempts: int = Field(
         default=3,
         ge=1,
@@ -198,15 +237,24 @@ class Cordon(Model):
 class Notify(Model):
     """Send a message to channels of RemediatorConfig."""
 
-    to: tuple[str, ...] = Field(min_length=1, strict=False)
-    message: str = Field(default="", max_length=2000)
+    to: tuple[str, ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[["log"]],
+        description="Names of channels; `log`, the controller's log, always exists.",
+    )
+    message: str = Field(
+        default="", max_length=2000, description="Added to the text that is sent anyway."
+    )
 
 
 class EmitEvent(Model):
     """Write a Kubernetes Event on the node."""
 
-    reason: str = Field(default="GPURemediation", pattern=r"^[A-Z][A-Za-z0-9]{0,127}$")
-    message: str = Field(default="", max_length=900)
+    reason: str = Field(default="GPURemediation", pattern=REASON_PATTERN)
+    message: str = Field(
+        default="", max_length=900, description="Added to the text that is written anyway."
+    )
 
 
 ACTIONS: Final = ("cordon", "notify", "event")
@@ -216,9 +264,11 @@ ACTIONS: Final = ("cordon", "notify", "event")
 class Step(Model):
     """One step: exactly one action, its deadline, and what follows a failure."""
 
-    cordon: Cordon | None = None
-    notify: Notify | None = None
-    event: EmitEvent | None = None
+    model_config = _schema(oneOf=[{"required": [name]} for name in ACTIONS])
+
+    cordon: Cordon | None = Field(default=None, description="Mark the node unschedulable.")
+    notify: Notify | None = Field(default=None, description="Send a message.")
+    event: EmitEvent | None = Field(default=None, description="Write an Event on the node.")
     timeout: Duration = Field(default=300.0, description="Deadline of the step.")
     on_failure: Annotated[OnFailure, Field(strict=False)] | None = Field(
         default=None,
@@ -251,8 +301,15 @@ class Step(Model):
 class Recover(Model):
     """When what this policy added is undone, and how long the node must have been well."""
 
-    when: Annotated[RecoverWhen, Field(strict=False)] = RecoverWhen.CLEARED
-    for_: Duration = Field(default=600.0, alias="for")
+    when: Annotated[RecoverWhen, Field(strict=False)] = Field(
+        default=RecoverWhen.CLEARED,
+        description="cleared: by itself; manual: when people say so; never: nothing is undone.",
+    )
+    for_: Duration = Field(
+        default=600.0,
+        alias="for",
+        description="How long the node must have been well.",
+    )
     notify: tuple[str, ...] = Field(
         default=(),
         strict=False,
@@ -263,22 +320,39 @@ class Recover(Model):
 class Spec(Model):
     """The policy itself."""
 
-    mode: Annotated[Mode, Field(strict=False)] = Mode.DRY_RUN
+    mode: Annotated[Mode, Field(strict=False)] = Field(
+        default=Mode.DRY_RUN,
+        description="The strictest of this, the cluster's and the node's mode holds.",
+    )
     emergency: bool = Field(
         default=False,
         description="Decided before all others, and passes maintenance windows.",
     )
     nodes: Nodes = Field(default_factory=Nodes)
-    when: tuple[When, ...] = Field(min_length=1, strict=False)
+    when: tuple[When, ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[{"xid": {"codes": [79]}}]],
+        description="The faults. Any entry is enough; within an entry all keys must hold.",
+    )
     limits: Limits = Field(default_factory=Limits)
-    steps: tuple[Step, ...] = Field(min_length=1, strict=False)
+    steps: tuple[Step, ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[{"cordon": {}}]],
+        description="What is done, one after the other.",
+    )
     recover: Recover = Field(default_factory=Recover)
 
 
 class Metadata(Model):
     """Name of the policy; labels and annotations are kept for people."""
 
-    name: str = Field(pattern=_NAME_PATTERN)
+    name: str = Field(
+        pattern=NAME_PATTERN,
+        examples=["gpu-fallen-off-bus"],
+        description="Unique among all policies that are loaded.",
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
 
@@ -307,3 +381,22 @@ class RemediationPolicy(Model):
         return self.spec.model_dump_json(
             by_alias=True, include={"steps", "recover"}, exclude_defaults=True
         )
+
+
+class Plan(Model):
+    """What a session keeps of the policy that started it."""
+
+    steps: tuple[Step, ...] = Field(min_length=1, strict=False)
+    recover: Recover = Field(default_factory=Recover)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Channels of the notify steps, each once, in order."""
+        named = (name for step in self.steps if step.notify for name in step.notify.to)
+        return tuple(dict.fromkeys(named))
+
+
+@lru_cache(maxsize=256)
+def parse_plan(text: str) -> Plan:
+    """Read a session's plan. Raises ValueError (pydantic's) if it is none."""
+    return Plan.model_validate_json(text)

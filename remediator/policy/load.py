@@ -1,0 +1,342 @@
+"""Policy files to policies, and the file of the cluster's settings to `ClusterSpec`.
+
+A file is taken whole or not at all: half of what its author meant may be worse than
+the version before. Every problem of a file is reported at once. Text is judged by
+pure functions; `read_text` and `find_files` are the only ones that touch the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from remediator.policy.cluster import ClusterSpec, RemediatorConfig
+from remediator.policy.explain import closest, explain
+from remediator.policy.model import API_VERSION, Model, RemediationPolicy
+from remediator.policy.problems import Location, PolicyError, Problem, format_path
+from remediator.policy.yaml import Document, Place, make_problem, read_documents
+
+
+MAX_BYTES: Final = 512 * 1024
+"""Of one file; a policy is about 1 KiB, a ConfigMap at most 1 MiB."""
+SUFFIXES: Final = (".yaml", ".yml")
+TEST_SUFFIXES: Final = (".test.yaml", ".test.yml")
+"""Tests of policies lie beside them."""
+LOG_CHANNEL: Final = "log"
+"""The channel that always exists."""
+
+POLICY_KIND: Final = "RemediationPolicy"
+CONFIG_KIND: Final = "RemediatorConfig"
+
+_ModelT = TypeVar("_ModelT", bound=Model)
+
+
+class Mention(NamedTuple):
+    """A channel that a policy names, and where."""
+
+    channel: str
+    place: Place
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedPolicy:
+    """A policy and what checks across files need to point at it."""
+
+    policy: RemediationPolicy
+    name_place: Place
+    mentions: tuple[Mention, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """The policies of one file, in its order."""
+
+    file: str
+    lines: Sequence[str] = field(repr=False)
+    policies: tuple[ParsedPolicy, ...]
+
+    def problem(self, place: Place, message: str, *, path: str, fix: str) -> Problem:
+        """Make a problem of this file."""
+        return make_problem(self.file, list(self.lines), place, message, path=path, fix=fix)
+
+
+def parse_policies(data: bytes, *, file: str) -> ParsedFile:
+    """Read a policy file: one or more documents of kind RemediationPolicy.
+
+    Raises:
+        PolicyError: with every problem of the file.
+    """
+    documents = _documents(data, file)
+    problems: list[Problem] = []
+    found = []
+    for document in documents:
+        try:
+            policy = _validate(document, RemediationPolicy, POLICY_KIND)
+        except PolicyError as error:
+            problems += error.problems
+        else:
+            found.append(_parsed(policy, document))
+    if problems:
+        raise PolicyError(problems)
+    parsed = ParsedFile(file, documents[0].lines, tuple(found))
+    if twice := _duplicates_within(parsed):
+        raise PolicyError(twice)
+    return parsed
+
+
+def parse_config(data: bytes, *, file: str) -> ClusterSpec:
+    """Read a RemediatorConfig file.
+
+    Raises:
+        PolicyError: with every problem of the file.
+    """
+    documents = _documents(data, file)
+    if len(documents) > 1:
+        place = documents[1].root.place
+        raise PolicyError(
+            [documents[1].problem(place, "a RemediatorConfig file is one document", fix="keep one")]
+        )
+    return _validate(documents[0], RemediatorConfig, CONFIG_KIND).spec
+
+
+def check_channels(parsed: ParsedFile, cluster: ClusterSpec) -> list[Problem]:
+    """Return a problem for each channel that a policy names and RemediatorConfig does not have."""
+    known = [LOG_CHANNEL, *cluster.channels]
+    problems = []
+    for one in parsed.policies:
+        for mention in one.mentions:
+            if mention.channel not in known:
+                meant = closest(mention.channel, known)
+                problems.append(
+                    parsed.problem(
+                        mention.place,
+                        f"{mention.channel} is no channel",
+                        path=mention.path,
+                        fix=f"did you mean {meant}?"
+                        if meant
+                        else f"channels of RemediatorConfig: {', '.join(known)}; "
+                        "add it there under spec.channels",
+                    )
+                )
+    return problems
+
+
+def check_names(parsed: ParsedFile, owners: Mapping[str, str]) -> list[Problem]:
+    """Return a problem for each policy whose name another file (`owners`: name to file) has."""
+    return [
+        parsed.problem(
+            one.name_place,
+            f"a policy named {one.policy.name} is in {owners[one.policy.name]} already",
+            path="metadata.name",
+            fix="give it another name",
+        )
+        for one in parsed.policies
+        if owners.get(one.policy.name, parsed.file) != parsed.file
+    ]
+
+
+def read_text(path: Path) -> bytes:
+    """Read a file, at most `MAX_BYTES`.
+
+    Raises:
+        PolicyError: it is missing, a folder, not readable or too large.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PolicyError([Problem(file=str(path), message=_why_unreadable(error))]) from error
+    if len(data) > MAX_BYTES:
+        raise PolicyError(
+            [
+                Problem(
+                    file=str(path),
+                    message=f"the file is larger than {MAX_BYTES // 1024} KiB",
+                    fix="split it",
+                )
+            ]
+        )
+    return data
+
+
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the policy files: files as given, and of a folder its `*.yaml` and `*.yml`.
+
+    Names that start with a dot (also the `..data` of a ConfigMap mount) and `*.test.yaml`
+    are left out; subfolders are not entered.
+
+    Raises:
+        PolicyError: a path does not exist or a folder cannot be listed.
+    """
+    found: list[Path] = []
+    for path in paths:
+        try:
+            names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else None
+            exists = names is not None or path.exists()
+        except OSError as error:
+            raise PolicyError([Problem(file=str(path), message=_why_unreadable(error))]) from error
+        if not exists:
+            raise PolicyError([Problem(file=str(path), message="there is no such file or folder")])
+        if names is None:
+            found.append(path)
+        else:
+            found += [path / name for name in names if is_policy_name(name)]
+    return list(dict.fromkeys(found))
+
+
+def is_policy_name(name: str) -> bool:
+    """Tell whether a file of this name in a folder is a policy file."""
+    return name.endswith(SUFFIXES) and not name.endswith(TEST_SUFFIXES) and not name.startswith(".")
+
+
+def load_policies(
+    paths: Iterable[Path], *, cluster: ClusterSpec | None = None
+) -> tuple[RemediationPolicy, ...]:
+    """Load files and folders at once, as `policy check` does: all is right, or nothing is given.
+
+    Raises:
+        PolicyError: with the problems of all files.
+    """
+    problems: list[Problem] = []
+    owners: dict[str, str] = {}
+    policies: list[RemediationPolicy] = []
+    for path in find_files(paths):
+        try:
+            parsed = parse_policies(read_text(path), file=str(path))
+        except PolicyError as error:
+            problems += error.problems
+            continue
+        problems += check_names(parsed, owners)
+        problems += check_channels(parsed, cluster) if cluster is not None else []
+        owners = {one.policy.name: parsed.file for one in parsed.policies} | owners
+        policies += [one.policy for one in parsed.policies]
+    if problems:
+        raise PolicyError(problems)
+    return tuple(policies)
+
+
+def load_config(path: Path) -> ClusterSpec:
+    """Load a RemediatorConfig file.
+
+    Raises:
+        PolicyError: with every problem of the file.
+    """
+    return parse_config(read_text(path), file=str(path))
+
+
+def _documents(data: bytes, file: str) -> list[Document]:
+    """Decode and parse; leave out documents that are empty (a trailing `---`)."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        raise PolicyError(
+            [
+                Problem(
+                    file=file,
+                    line=line,
+                    column=error.start - (before.rfind(b"\n") + 1) + 1,
+                    message=f"the file is not UTF-8 (byte 0x{data[error.start]:02x})",
+                    fix="save it as UTF-8",
+                )
+            ]
+        ) from error
+    documents = [one for one in read_documents(text, file=file) if not _empty(one)]
+    if not documents:
+        raise PolicyError([Problem(file=file, message="the file holds no document")])
+    return documents
+
+
+def _empty(document: Document) -> bool:
+    return document.root.children is None and document.root.value is None
+
+
+def _validate(document: Document, model: type[_ModelT], kind: str) -> _ModelT:
+    """Check one document against a model; its kind first, since all else depends on it."""
+    data = document.data
+    if not isinstance(data, dict):
+        place = document.root.place
+        message = f"a mapping is expected, with apiVersion, kind {kind}, ..."
+        raise PolicyError([*document.problems, document.problem(place, message)])
+    if wrong := _wrong_kind(document, data, kind):
+        raise PolicyError([*document.problems, wrong])
+    try:
+        value = model.model_validate(data)
+    except ValidationError as error:
+        found = explain(document, model, error.errors(include_url=False))
+        raise PolicyError(_in_order([*document.problems, *found])) from error
+    if document.problems:
+        raise PolicyError(document.problems)
+    return value
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.line, problem.column))
+
+
+def _wrong_kind(document: Document, data: Mapping[str, object], kind: str) -> Problem | None:
+    given = data.get("kind")
+    if given == kind or given is None:
+        return None
+    at: Location = ("kind",)
+    other = {POLICY_KIND: CONFIG_KIND, CONFIG_KIND: POLICY_KIND}[kind]
+    if given == other:
+        advice = {
+            CONFIG_KIND: "give this file by --config, and keep it out of the policies' folder",
+            POLICY_KIND: "give this file by --policies; --config takes a RemediatorConfig",
+        }
+        fix = advice[other]
+    else:
+        fix = f"write `apiVersion: {API_VERSION}` and `kind: {kind}`"
+    return document.problem(
+        document.find(at).place, f"this is a {given}, not a {kind}", at=at, fix=fix
+    )
+
+
+def _parsed(policy: RemediationPolicy, document: Document) -> ParsedPolicy:
+    spots: list[tuple[str, Location]] = []
+    for index, step in enumerate(policy.spec.steps):
+        if step.notify is not None:
+            spots += [
+                (name, ("spec", "steps", index, "notify", "to", at))
+                for at, name in enumerate(step.notify.to)
+            ]
+    spots += [
+        (name, ("spec", "recover", "notify", at))
+        for at, name in enumerate(policy.spec.recover.notify)
+    ]
+    mentions = tuple(Mention(name, document.find(at).place, format_path(at)) for name, at in spots)
+    return ParsedPolicy(policy, document.find(("metadata", "name")).place, mentions)
+
+
+def _duplicates_within(parsed: ParsedFile) -> list[Problem]:
+    first: dict[str, int] = {}
+    problems = []
+    for one in parsed.policies:
+        if one.policy.name in first:
+            problems.append(
+                parsed.problem(
+                    one.name_place,
+                    f"a second policy named {one.policy.name}",
+                    path="metadata.name",
+                    fix=f"see line {first[one.policy.name]}; give it another name",
+                )
+            )
+        first.setdefault(one.policy.name, one.name_place.line)
+    return problems
+
+
+def _why_unreadable(error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "this is a folder, not a file"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    return f"cannot be read: {error.strerror or error}"

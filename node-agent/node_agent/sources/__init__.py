@@ -1,0 +1,1 @@
+"""Where the agent's facts come from. Each source is one module or package of its own."""

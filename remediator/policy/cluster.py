@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from remediator.policy.model import (
     Breaker,
@@ -21,6 +21,7 @@ from remediator.policy.model import (
     Mode,
     Model,
     Rates,
+    schema_keywords,
 )
 from remediator.policy.quantities import Amount, Duration, Rate
 
@@ -30,6 +31,8 @@ DEFAULT_BUDGETS: Final = (
     Budget.model_construct(max_unavailable=Amount(10, percent=True), per=BudgetPer.CLUSTER),
 )
 """What holds where neither RemediatorConfig nor the policy sets a budget."""
+
+URL_PATTERN: Final = r"^https?://"
 
 
 class Pools(Model):
@@ -51,7 +54,10 @@ class Pools(Model):
 class Zones(Model):
     """How nodes form zones."""
 
-    label: LabelKey = "topology.kubernetes.io/zone"
+    label: LabelKey = Field(
+        default="topology.kubernetes.io/zone",
+        description="Its value is the zone. Nodes without it form a zone of their own.",
+    )
 
 
 class LogChannel(Model):
@@ -61,7 +67,11 @@ class LogChannel(Model):
 class WebhookChannel(Model):
     """Messages are POSTed as JSON. Secrets come from files, never from this one."""
 
-    url: str | None = Field(default=None, pattern=r"^https?://")
+    model_config = schema_keywords(oneOf=[{"required": ["url"]}, {"required": ["urlFile"]}])
+
+    url: str | None = Field(
+        default=None, pattern=URL_PATTERN, description="Where to. It, or `urlFile`."
+    )
     url_file: str | None = Field(default=None, description="File that holds the URL.")
     bearer_token_file: str | None = Field(default=None, description="File that holds a token.")
     timeout: Duration = Field(default=10.0, description="Deadline of one attempt.")
@@ -80,8 +90,10 @@ CHANNEL_KINDS: Final = ("log", "webhook")
 class Channel(Model):
     """A named place for messages: exactly one kind."""
 
-    log: LogChannel | None = None
-    webhook: WebhookChannel | None = None
+    model_config = schema_keywords(oneOf=[{"required": [kind]} for kind in CHANNEL_KINDS])
+
+    log: LogChannel | None = Field(default=None, description="To the controller's log.")
+    webhook: WebhookChannel | None = Field(default=None, description="To an HTTP address.")
 
     @model_validator(mode="after")
     def _exactly_one_kind(self) -> Self:
@@ -105,36 +117,49 @@ class ClusterSpec(Model):
         ),
         description="The nodes that are ours to look at and that budgets count.",
     )
-    pools: Pools = Field(default_factory=Pools)
-    zones: Zones = Field(default_factory=Zones)
+    pools: Pools = Field(default_factory=Pools, description="How nodes form pools.")
+    zones: Zones = Field(default_factory=Zones, description="The label that names a node's zone.")
     budgets: tuple[Budget, ...] = Field(
         default=(),
         strict=False,
         description="Hold for every policy. None here and in the policy: 1 per pool, 10% of all.",
     )
-    rates: Rates = Field(default_factory=lambda: Rates(cordon=Rate(10, 600.0)))
-    breaker: Breaker = Field(default_factory=Breaker)
+    rates: Rates = Field(
+        default_factory=lambda: Rates(cordon=Rate(10, 600.0)),
+        description="Hold for every policy, per pool. Default: cordon 10/10m.",
+    )
+    breaker: Breaker = Field(
+        default_factory=Breaker, description="Of every policy that has none of its own."
+    )
     settling: Duration = Field(
         default=60.0,
         description="No new disruptive step for this long after the controller took over.",
+    )
+    channels: dict[str, Channel] = Field(
+        default_factory=dict,
+        description="By the names that policies use. `log` always exists.",
     )
     alerts_to: tuple[str, ...] = Field(
         default=("log",),
         strict=False,
         description="Channels for what nobody else is told: breaker open, node frozen, holds.",
     )
-    channels: dict[str, Channel] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _channels_exist(self) -> Self:
-        for name in self.alerts_to:
-            if name not in self.channels and name != "log":
-                raise ValueError(f"alertsTo names {name!r}, which is no channel of this file")
-        return self
+    @field_validator("alerts_to")
+    @classmethod
+    def _channels_exist(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = ["log", *info.data.get("channels", names)]
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"{name} is no channel: write one of: {', '.join(known)},"
+                    " or add it under spec.channels",
+                )
+        return names
 
 
 class RemediatorConfig(Model):
-    """The file. Without one, :class:`ClusterSpec`'s defaults hold."""
+    """The file of the cluster's settings. Without one, the defaults hold."""
 
     api_version: Literal["gpu-remediator.io/v1alpha1"]
     kind: Literal["RemediatorConfig"]

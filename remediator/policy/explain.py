@@ -17,6 +17,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from remediator.policy.cluster import URL_PATTERN
 from remediator.policy.model import LABEL_KEY_PATTERN, NAME_PATTERN, REASON_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
 from remediator.policy.yaml import Document
@@ -29,7 +30,7 @@ _PATTERNS: Final = {
     LABEL_KEY_PATTERN: "a label key: name or domain.example/name, "
     "with letters, digits, -, _ and . in the name",
     REASON_PATTERN: "a reason: letters and digits, starting with a capital (GPURemediation)",
-    r"^https?://": "an address that starts with http:// or https://",
+    URL_PATTERN: "an address that starts with http:// or https://",
 }
 _KINDS: Final = {
     "string_type": "text",

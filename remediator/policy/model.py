@@ -30,7 +30,7 @@ REASON_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,127}$"
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY_PATTERN, max_length=317)]
 
 
-def _schema(**keywords: Any) -> ConfigDict:
+def schema_keywords(**keywords: Any) -> ConfigDict:
     """Say in JSON schema, too, what a validator of the whole model says."""
     return ConfigDict(json_schema_extra=keywords)
 
@@ -84,7 +84,7 @@ class BudgetPer(StrEnum):
 class LabelRequirement(Model):
     """One expression of a label selector, with Kubernetes' meaning."""
 
-    model_config = _schema(
+    model_config = schema_keywords(
         **{
             "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
             "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
@@ -92,9 +92,13 @@ class LabelRequirement(Model):
         }
     )
 
-    key: LabelKey
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = Field(default=(), strict=False)
+    key: LabelKey = Field(description="Of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="`NotIn` also holds for a node without the label."
+    )
+    values: tuple[str, ...] = Field(
+        default=(), strict=False, description="For `In` and `NotIn` only."
+    )
 
     @model_validator(mode="after")
     def _values_fit_operator(self) -> Self:
@@ -109,8 +113,12 @@ class LabelRequirement(Model):
 class LabelSelector(Model):
     """Kubernetes' label selector. Empty selects every node in scope."""
 
-    match_labels: dict[LabelKey, str] = Field(default_factory=dict)
-    match_expressions: tuple[LabelRequirement, ...] = Field(default=(), strict=False)
+    match_labels: dict[LabelKey, str] = Field(
+        default_factory=dict, description="Labels and their values; all must be there."
+    )
+    match_expressions: tuple[LabelRequirement, ...] = Field(
+        default=(), strict=False, description="Further conditions; all must hold."
+    )
 
 
 class Nodes(Model):
@@ -151,7 +159,12 @@ class SXidClause(Model):
 class ConditionClause(Model):
     """A node condition, of any writer, that has had a status for some time."""
 
-    type: str = Field(min_length=1, max_length=316, examples=["GPULost"])
+    type: str = Field(
+        min_length=1,
+        max_length=316,
+        examples=["GPULost"],
+        description="The agent's types stand in docs/contract.md; any other type works as well.",
+    )
     status: Literal["True", "False", "Unknown"] = Field(
         default="True",
         description='In quotes: `"True"` is text, `True` a boolean.',
@@ -171,7 +184,7 @@ class ConditionClause(Model):
 class When(Model):
     """One entry of ``when``: all keys that are set must hold. Any entry is enough."""
 
-    model_config = _schema(minProperties=1)
+    model_config = schema_keywords(minProperties=1)
 
     xid: XidClause | None = Field(default=None, description="An unresolved Xid.")
     sxid: SXidClause | None = Field(default=None, description="An unresolved SXid.")
@@ -251,7 +264,9 @@ class Notify(Model):
 class EmitEvent(Model):
     """Write a Kubernetes Event on the node."""
 
-    reason: str = Field(default="GPURemediation", pattern=REASON_PATTERN)
+    reason: str = Field(
+        default="GPURemediation", pattern=REASON_PATTERN, description="One word for machines."
+    )
     message: str = Field(
         default="", max_length=900, description="Added to the text that is written anyway."
     )
@@ -264,7 +279,7 @@ ACTIONS: Final = ("cordon", "notify", "event")
 class Step(Model):
     """One step: exactly one action, its deadline, and what follows a failure."""
 
-    model_config = _schema(oneOf=[{"required": [name]} for name in ACTIONS])
+    model_config = schema_keywords(oneOf=[{"required": [name]} for name in ACTIONS])
 
     cordon: Cordon | None = Field(default=None, description="Mark the node unschedulable.")
     notify: Notify | None = Field(default=None, description="Send a message.")
@@ -328,21 +343,21 @@ class Spec(Model):
         default=False,
         description="Decided before all others, and passes maintenance windows.",
     )
-    nodes: Nodes = Field(default_factory=Nodes)
+    nodes: Nodes = Field(default_factory=Nodes, description="Default: every GPU node.")
     when: tuple[When, ...] = Field(
         min_length=1,
         strict=False,
         examples=[[{"xid": {"codes": [79]}}]],
         description="The faults. Any entry is enough; within an entry all keys must hold.",
     )
-    limits: Limits = Field(default_factory=Limits)
+    limits: Limits = Field(default_factory=Limits, description="Default: the cluster's only.")
     steps: tuple[Step, ...] = Field(
         min_length=1,
         strict=False,
         examples=[[{"cordon": {}}]],
         description="What is done, one after the other.",
     )
-    recover: Recover = Field(default_factory=Recover)
+    recover: Recover = Field(default_factory=Recover, description="How it is undone.")
 
 
 class Metadata(Model):
@@ -353,8 +368,8 @@ class Metadata(Model):
         examples=["gpu-fallen-off-bus"],
         description="Unique among all policies that are loaded.",
     )
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict, description="For people.")
+    annotations: dict[str, str] = Field(default_factory=dict, description="For people.")
 
 
 class RemediationPolicy(Model):
@@ -387,7 +402,7 @@ class Plan(Model):
     """What a session keeps of the policy that started it."""
 
     steps: tuple[Step, ...] = Field(min_length=1, strict=False)
-    recover: Recover = Field(default_factory=Recover)
+    recover: Recover = Field(default_factory=Recover, description="How it is undone.")
 
     @property
     def channels(self) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
+DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
 _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
 _PERCENT_PATTERN: Final = r"^(100|[0-9]{1,2})%$"
-_RATE_PATTERN: Final = r"^0*[1-9][0-9]*/0*[1-9][0-9]*(ms|s|m|h|d)$"
+RATE_PATTERN: Final = r"^0*[1-9][0-9]*/0*[1-9][0-9]*(ms|s|m|h|d)$"
 _HUNDRED: Final = 100
 
 
@@ -44,7 +44,7 @@ def parse_duration(value: Any) -> float:
     """Return seconds of ``1h30m``. Raises ValueError, which says how it is written."""
     if isinstance(value, float):  # already parsed: defaults and round trips
         return value
-    if not isinstance(value, str) or not re.fullmatch(_DURATION_PATTERN, value):
+    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise ValueError(
             f"{value!r} is no duration: write a number with its unit, such as 30s or 10m"
         )
@@ -84,7 +84,7 @@ def parse_rate(value: Any) -> Rate:
     """Read ``10/10m``. Raises ValueError."""
     if isinstance(value, Rate):
         return value
-    if isinstance(value, str) and re.fullmatch(_RATE_PATTERN, value):
+    if isinstance(value, str) and re.fullmatch(RATE_PATTERN, value):
         count, _, window = value.partition("/")
         seconds = parse_duration(window)
         if int(count) > 0 and seconds > 0:
@@ -101,7 +101,7 @@ Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN, "examples": ["30s", "10m"]}),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["30s", "10m"]}),
 ]
 """Seconds, written as ``10m``."""
 
@@ -124,6 +124,6 @@ StartRate = Annotated[
     Rate,
     BeforeValidator(parse_rate),
     PlainSerializer(format_rate, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _RATE_PATTERN, "examples": ["10/10m"]}),
+    WithJsonSchema({"type": "string", "pattern": RATE_PATTERN, "examples": ["10/10m"]}),
 ]
 """``10/10m``."""

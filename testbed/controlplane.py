@@ -293,7 +293,10 @@ class ControlPlane:
         self._children.clear()
 
     def _exit_on_sigterm(self) -> None:
-        """Make SIGTERM unwind the stack, so that the folder goes too; a handler is left alone."""
+        """Make SIGTERM unwind the stack, so that the folder goes too; a handler is left alone.
+
+        The servers end without it (see `processes`).
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

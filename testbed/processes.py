@@ -30,6 +30,8 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 _LOG_TAIL_BYTES = 6000
+_FIRST_PORT = 12000
+_FEWEST_PORTS = 2000
 
 
 class ServerFailedError(Exception):
@@ -122,15 +124,10 @@ class Child:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now.
-
-    Taken from below the kernel's ephemeral range (32768 by default): a client that keeps
-    reconnecting to a stopped server in that range is one day given the server's own port as its
-    source port, connects to itself, and the server cannot come back.
-    """
-    lowest_ephemeral = _lowest_ephemeral_port()
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    choice = server_ports(_lowest_ephemeral_port())
     for _ in range(200):
-        port = 15000 + secrets.randbelow(max(lowest_ephemeral - 15000, 10000))
+        port = choice.start + secrets.randbelow(len(choice))
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -140,6 +137,17 @@ def free_port() -> int:
                 raise
         return port
     raise ServerFailedError("no free TCP port on 127.0.0.1 after 200 tries")
+
+
+def server_ports(lowest_ephemeral: int) -> range:
+    """Ports for servers, below the ones that the kernel gives to clients where that is possible.
+
+    A client that keeps reconnecting to a stopped server is else one day given the server's own
+    port as its source port, connects to itself, and the server cannot come back.
+    """
+    if lowest_ephemeral - _FIRST_PORT < _FEWEST_PORTS:
+        return range(_FIRST_PORT, 60000)
+    return range(_FIRST_PORT, lowest_ephemeral)
 
 
 def _lowest_ephemeral_port() -> int:

@@ -6,8 +6,10 @@
 """
 
 import re
+import signal
 import uuid
 from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 
@@ -16,6 +18,16 @@ from testbed.controlplane import ControlPlane
 
 
 _NAME_LENGTH = 24
+
+
+def pytest_sessionstart() -> None:
+    """Let SIGTERM end the run by way of the fixtures' clean-up."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    pytest.exit("ended by SIGTERM", returncode=128 + number)
 
 
 @pytest.fixture(scope="session")

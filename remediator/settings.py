@@ -27,7 +27,6 @@ from remediator.policy.quantities import Duration, format_duration
 
 
 ENV_PREFIX: Final = "REMEDIATOR_"
-_JITTER: Final = 1.2
 _MAX_PORT: Final = 65535
 _SERVICE_LINK: Final = re.compile(
     r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)",
@@ -152,16 +151,16 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_times_fit(self) -> Self:
-        """The order that client-go demands, for the same reason: a leader ends before its lease."""
+        """As `LeaseTimings` of the elector demands: a leader ends before its lease does."""
         if self.lease_duration <= self.renew_deadline:
             raise ValueError(
                 f"lease-duration ({format_duration(self.lease_duration)}) must be longer than"
                 f" renew-deadline ({format_duration(self.renew_deadline)})",
             )
-        if self.renew_deadline <= self.retry_period * _JITTER:
+        if not 0 < 2 * self.retry_period <= self.renew_deadline:
             raise ValueError(
-                f"renew-deadline ({format_duration(self.renew_deadline)}) must be longer than"
-                f" {_JITTER} x retry-period ({format_duration(self.retry_period)})",
+                f"retry-period ({format_duration(self.retry_period)}) must be at most half of"
+                f" renew-deadline ({format_duration(self.renew_deadline)}), and not 0",
             )
         return self
 

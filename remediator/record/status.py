@@ -70,8 +70,9 @@ class NodeStatus(_Part, frozen=True, kw_only=True):
 class BudgetStatus(_Part, frozen=True, kw_only=True):
     """One budget group: ``scope`` is ``pool/a100``, ``zone/eu-1a`` or ``cluster``.
 
-    ``policy`` "" is the cluster's own budget. ``holders`` are the nodes that use it, with
-    the escalated ones, which only people can free, also in ``escalated``.
+    ``policy`` "" is the cluster's own budget, or the default. ``holders`` are nodes that
+    use it (at most 50 are named), the escalated ones, which only people can free, also in
+    ``escalated``.
     """
 
     scope: str
@@ -162,6 +163,7 @@ class Status(_Part, frozen=True, kw_only=True, omit_defaults=False):
     nodes_total: int = 0
     gpu_nodes: int = 0
     phases: dict[str, int] = {}
+    phases_dry_run: dict[str, int] = {}
     nodes: tuple[NodeStatus, ...] = ()
     nodes_left_out: int = 0
     """Nodes that are not listed because the document would have grown too large."""

@@ -92,7 +92,7 @@ def test_the_variables_of_a_service_called_remediator_are_no_settings(
         ("listen", "::1:8080", "--listen: '::1:8080': an IPv6 address is written in brackets"),
         ("workers", "0", "--workers: Input should be greater than or equal to 1"),
         ("lease_duration", "10s", "lease-duration .10s. must be longer than renew-deadline"),
-        ("retry_period", "9s", "renew-deadline .10s. must be longer than 1.2 x retry-period"),
+        ("retry_period", "6s", "retry-period .6s. must be at most half of renew-deadline"),
         ("lease_nmae", "x", "lease_nmae is no setting"),
     ],
 )

@@ -1,0 +1,291 @@
+"""From decisions and the ledger to the status document: a pure function.
+
+Both worlds are shown: what is done (Enforce policies) and what would be (dry-run), the
+latter marked. A node that is well in both appears in the counts only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from remediator.decide.candidate import ActivePolicy
+from remediator.decide.decision import Decision, NodePhase
+from remediator.decide.facts import NodeFacts
+from remediator.decide.ledger import Ledger, Pause, Scope, escalated
+from remediator.decide.session import Session
+from remediator.policy.cluster import DEFAULT_BUDGETS
+from remediator.policy.model import Budget, BudgetPer, Mode, Rates
+from remediator.policy.quantities import Rate, format_rate
+from remediator.record.status import (
+    STATUS_VERSION,
+    BreakerStatus,
+    BudgetStatus,
+    HoldStatus,
+    NodeStatus,
+    OutboxStatus,
+    PauseStatus,
+    PolicyProblem,
+    PolicyStatus,
+    RateStatus,
+    Status,
+)
+
+
+MAX_NAMED: Final = 50
+"""Nodes named per budget or breaker; the numbers beside them are complete."""
+
+_HUNDRED: Final = 100
+_STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
+_SAME_IN_BOTH: Final = frozenset({NodePhase.LEFT_ALONE, NodePhase.FROZEN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldView:
+    """One world: its policies, its memory, its latest decision of each node (by UID)."""
+
+    dry_run: bool
+    ledger: Ledger
+    policies: Mapping[str, ActivePolicy]
+    decisions: Mapping[str, Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the document says beside the worlds.
+
+    ``sources``: policy name to its file. ``idle``: policies of no world (Disabled).
+    """
+
+    leader: str
+    program: str = ""
+    synced: bool = True
+    sources: Mapping[str, str]
+    idle: tuple[PolicyStatus, ...] = ()
+    problems: tuple[PolicyProblem, ...] = ()
+    outbox: OutboxStatus | None = None
+    notes: tuple[str, ...] = ()
+    nodes_total: int = 0
+
+
+def build_status(
+    *,
+    real: WorldView,
+    virtual: WorldView | None,
+    facts: Mapping[str, NodeFacts],
+    around: Surroundings,
+    now: float,
+) -> Status:
+    """Return the document.
+
+    Args:
+        real: the world of Enforce policies.
+        virtual: the world of dry-run; None where no policy is in it.
+        facts: of every node by UID, as they really are.
+        around: process, policies' files, outbox.
+        now: epoch seconds.
+    """
+    worlds = [world for world in (real, virtual) if world is not None]
+    ledger = real.ledger
+    settling = ledger.started + ledger.cluster.settling
+    nodes = [one for world in worlds for one in _nodes(world, real, facts)]
+    nodes.sort(key=lambda node: (node.node, node.dry_run))
+    return Status(
+        version=STATUS_VERSION,
+        time=now,
+        leader=around.leader,
+        program=around.program,
+        mode=ledger.cluster.mode.value,
+        started=ledger.started,
+        settling_until=settling if now < settling else None,
+        synced=around.synced,
+        pause=_pause(ledger.pause),
+        nodes_total=max(around.nodes_total, len(facts)),
+        gpu_nodes=len(ledger.nodes),
+        phases=_phases(real),
+        phases_dry_run=_phases(virtual) if virtual is not None else {},
+        nodes=tuple(nodes),
+        budgets=tuple(one for world in worlds for one in _budgets(world)),
+        rates=tuple(one for world in worlds for one in _rates(world, now)),
+        breakers=tuple(one for world in worlds for one in _breakers(world, now)),
+        policies=(*_policies(worlds, around.sources, ledger.cluster.mode), *around.idle),
+        policy_problems=around.problems,
+        outbox=around.outbox,
+        notes=around.notes,
+    )
+
+
+def session_counts(facts: Iterable[NodeFacts]) -> Counter[tuple[str, str]]:
+    """Count the policies' holds in sessions on nodes by policy and state, for metrics."""
+    return Counter(
+        (hold.policy, hold.state.value)
+        for one in facts
+        if isinstance(one.session, Session)
+        for hold in one.session.holds
+    )
+
+
+def _phases(world: WorldView) -> dict[str, int]:
+    return dict(sorted(Counter(one.phase.value for one in world.decisions.values()).items()))
+
+
+def _nodes(
+    world: WorldView, real: WorldView, facts: Mapping[str, NodeFacts]
+) -> Iterator[NodeStatus]:
+    for uid, decision in world.decisions.items():
+        if decision.phase is NodePhase.WELL:
+            continue
+        if world.dry_run and decision.phase in _SAME_IN_BOTH and uid in real.decisions:
+            continue
+        yield _node(decision, facts.get(uid), dry_run=world.dry_run)
+
+
+def _node(decision: Decision, facts: NodeFacts | None, *, dry_run: bool) -> NodeStatus:
+    session = facts.session if facts is not None and not dry_run else None
+    known = session if isinstance(session, Session) else None
+    return NodeStatus(
+        node=decision.node,
+        phase=decision.phase.value,
+        sentence=decision.sentence,
+        dry_run=dry_run,
+        faults=decision.reasons,
+        policies=decision.matched,
+        steps=decision.steps,
+        holds=tuple(
+            HoldStatus(
+                policy=hold.policy,
+                guard=hold.guard,
+                reason=hold.reason,
+                look_again=hold.look_again,
+            )
+            for hold in decision.holds
+        ),
+        next_look=decision.next_look,
+        pool=facts.pool if facts else "",
+        zone=facts.zone if facts else "",
+        unschedulable=facts.unschedulable if facts else False,
+        session=known.id if known else "",
+        since=known.started if known else None,
+    )
+
+
+def _budgets(world: WorldView) -> Iterator[BudgetStatus]:
+    """The budgets as the guard reads them: the cluster's and the policies', or the default."""
+    configured = world.ledger.cluster.budgets
+    own = [
+        (name, active.policy.spec.limits.budget)
+        for name, active in sorted(world.policies.items())
+        if active.policy.spec.limits.budget is not None
+    ]
+    if configured or len(own) < len(world.policies) or not own:
+        for one in configured or DEFAULT_BUDGETS:
+            yield from _budget_groups(world, one, "")
+    for name, budget in own:
+        if budget is not None:
+            yield from _budget_groups(world, budget, name)
+
+
+def _budget_groups(world: WorldView, budget: Budget, policy: str) -> Iterator[BudgetStatus]:
+    ledger = world.ledger
+    for scope in sorted(ledger.total):
+        if scope.per != budget.per or ledger.total[scope] <= 0:
+            continue
+        entries = ledger.used_by(scope) if ledger.unavailable[scope] else []
+        yield BudgetStatus(
+            scope=scope_label(scope),
+            used=ledger.unavailable[scope],
+            limit=budget.max_unavailable.of(ledger.total[scope]),
+            total=ledger.total[scope],
+            policy=policy,
+            dry_run=world.dry_run,
+            holders=tuple(sorted(entry.name for entry in entries)[:MAX_NAMED]),
+            escalated=tuple(escalated(entries)[:MAX_NAMED]),
+        )
+
+
+def scope_label(scope: Scope) -> str:
+    """Return ``cluster``, ``pool/a100``; ``pool/`` is the nodes without the label."""
+    return scope.per if scope.per == BudgetPer.CLUSTER else f"{scope.per}/{scope.name}"
+
+
+def _rates(world: WorldView, now: float) -> Iterator[RateStatus]:
+    for key, times in sorted(world.ledger.state().starts.items()):
+        action, pool, owner = (*key.split(" "), "", "")[:3]
+        rate = _rate_of(world, action, owner)
+        if rate is None:
+            continue
+        recent = sorted(at for at in times if at > now - rate.seconds)
+        if not recent:
+            continue
+        full = len(recent) >= rate.starts
+        yield RateStatus(
+            scope=f"pool/{pool}",
+            action=action,
+            used=len(recent),
+            limit=format_rate(rate),
+            policy=owner,
+            dry_run=world.dry_run,
+            next_at=recent[-rate.starts] + rate.seconds if full else None,
+        )
+
+
+def _rate_of(world: WorldView, action: str, owner: str) -> Rate | None:
+    rates: Rates | None = world.ledger.cluster.rates
+    if owner:
+        active = world.policies.get(owner)
+        rates = active.policy.spec.limits.rate if active else None
+    return rates.cordon if rates is not None and action == "cordon" else None
+
+
+def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:
+    ledger = world.ledger
+    for source in sorted({*ledger.breakers, *world.policies}):
+        opened = ledger.breakers.get(source)
+        watch = ledger.watches.get(source)
+        active = world.policies.get(source)
+        limits = (active.policy.spec.limits.breaker if active else None) or ledger.cluster.breaker
+        recent = watch.recent if watch else {}
+        uids = [uid for uid, at in recent.items() if at > now - limits.window]
+        if opened is None and not uids:
+            continue
+        believable = len(watch.scope) * limits.percent // _HUNDRED if watch else 0
+        names = sorted(ledger.nodes[uid].name for uid in uids if uid in ledger.nodes)
+        yield BreakerStatus(
+            source=source,
+            open=opened is not None,
+            since=opened.at if opened else None,
+            seen=len(uids),
+            limit=max(limits.min_nodes, believable),
+            reason=opened.why if opened else "",
+            dry_run=world.dry_run,
+            nodes=tuple(names[:MAX_NAMED]),
+        )
+
+
+def _policies(
+    worlds: Iterable[WorldView], sources: Mapping[str, str], mode: Mode
+) -> Iterator[PolicyStatus]:
+    found: dict[str, PolicyStatus] = {}
+    for world in worlds:
+        matching = Counter(name for one in world.decisions.values() for name in one.matched)
+        for name, active in world.policies.items():
+            own = active.policy.spec.mode
+            found[name] = PolicyStatus(
+                name=name,
+                version=active.policy.version,
+                mode=own.value,
+                effective_mode=min(own, mode, key=_STRICTNESS.index).value,
+                loaded_at=active.loaded_at,
+                source=sources.get(name, ""),
+                matching=matching[name],
+            )
+    for name in sorted(found):
+        yield found[name]
+
+
+def _pause(pause: Pause | None) -> PauseStatus | None:
+    if pause is None:
+        return None
+    return PauseStatus(everything=pause.all, reason=pause.reason, by=pause.by, since=pause.at)

@@ -47,7 +47,8 @@ def access_of(method: str, target: str) -> Access:
         namespace, parts = parts[1], parts[2:]
     name = parts[1] if len(parts) > 1 else ""
     resource = "/".join((parts[0], *parts[2:])) if parts else ""
-    return Access(_verb(method, name, query), group, resource, namespace, name, path)
+    verb = _verb(method, name, query) if resource else method.lower()
+    return Access(verb, group, resource, namespace, name, path)
 
 
 def _split(path: str) -> tuple[str, list[str]]:

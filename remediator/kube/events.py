@@ -59,15 +59,13 @@ class Note(NamedTuple):
         return f"{self.node[:236].rstrip('.-')}.{digest}"
 
 
-class _Sent(msgspec.Struct):
-    count: int
-    first: str
+class _Sent(NamedTuple):
+    total: int
     at: float
 
 
-class _KnownEvent(msgspec.Struct, rename="camel"):
+class _KnownEvent(msgspec.Struct):
     count: int = 1
-    first_timestamp: str | None = None
 
 
 class EventRecorder:
@@ -198,22 +196,26 @@ class EventRecorder:
             try:
                 await self._create(note, count, now)
             except AlreadyExists:
-                event = await self._api.request("GET", f"{_PATH}/{name}")
-                found = msgspec.json.decode(event, type=_KnownEvent)
-                known = _Sent(found.count, found.first_timestamp or now, self._clock())
+                # From before a restart, or from another replica. The answer to a patch tells
+                # its count: the verb `get` is not needed.
+                known = _Sent(await self._patch(name, {"lastTimestamp": now}), self._clock())
             else:
-                self._known[name] = _Sent(count, now, self._clock())
+                self._known[name] = _Sent(count, self._clock())
                 return
-        body = {"count": known.count + count, "lastTimestamp": now, "message": _short(note.message)}
+        total = known.total + count
+        body = {"count": total, "lastTimestamp": now, "message": _short(note.message)}
         try:
-            await self._api.request(
-                "PATCH", f"{_PATH}/{name}", msgspec.json.encode(body), content_type=MERGE_PATCH
-            )
+            await self._patch(name, body)
         except NotFound:  # the server's own TTL was quicker
             await self._create(note, count, now)
-            self._known[name] = _Sent(count, now, self._clock())
-        else:
-            self._known[name] = _Sent(known.count + count, known.first, self._clock())
+            total = count
+        self._known[name] = _Sent(total, self._clock())
+
+    async def _patch(self, name: str, body: dict[str, object]) -> int:
+        answer = await self._api.request(
+            "PATCH", f"{_PATH}/{name}", msgspec.json.encode(body), content_type=MERGE_PATCH
+        )
+        return msgspec.json.decode(answer, type=_KnownEvent).count
 
     async def _create(self, note: Note, count: int, now: str) -> None:
         body = {

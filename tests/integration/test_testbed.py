@@ -1,7 +1,9 @@
 """The testbed keeps its promises: fresh objects for each test, and a server that can break."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed import controlplane
 from testbed.api import ApiError
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
+from testbed.processes import ServerFailedError, free_port
 
 
 pytestmark = pytest.mark.cluster
@@ -53,6 +57,29 @@ def test_an_api_server_comes_back_with_its_data(own_control_plane: ControlPlane)
     assert cluster.node(name)["metadata"]["name"] == name
     with pytest.raises(ApiError, match="Unauthorized"):
         own_control_plane.api(token="wrong").get("/api/v1/nodes")
+
+
+@pytest.mark.parametrize("taken", [0, 2], ids=["etcd", "kube-apiserver"])
+def test_a_port_that_someone_else_took_meanwhile_costs_one_more_attempt(
+    monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [free_port() for _ in range(6)]
+        ports.insert(taken, other.getsockname()[1])
+        monkeypatch.setattr(controlplane, "free_port", iter(ports).__next__)
+        with ControlPlane(controllers=False) as plane:
+            assert plane.api().get("/version")["gitVersion"].startswith("v1.")
+            folder = plane.folder
+    assert not folder.exists()
+
+
+def test_a_server_that_cannot_start_says_why_and_keeps_its_logs() -> None:
+    plane = ControlPlane(apiserver_args=["--no-such-flag"])
+    with pytest.raises(ServerFailedError, match="unknown flag: --no-such-flag") as failure:
+        plane.start()
+    kept = Path(str(failure.value).rpartition("logs are kept in ")[2].rstrip(")"))
+    assert "no-such-flag" in (kept / "kube-apiserver.log").read_text(encoding="utf-8")
+    shutil.rmtree(kept)
 
 
 def test_servers_end_when_their_owner_is_killed(tmp_path: Path) -> None:

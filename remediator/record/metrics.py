@@ -1,0 +1,220 @@
+"""Prometheus metrics of the controller. Labels are bounded: policies, guards, scopes, channels.
+
+No node name is ever a label, and no error text: 5,000 nodes must not be 5,000 series,
+and text would be endless. Which node it is, ``remediator status`` says.
+
+The registry is handed in, so that each test, and each process, has its own. Gauges that
+restate the status document are set from it, when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+
+from remediator.decide.decision import Decision, NodePhase, PatchNode
+from remediator.record.audit import WriteResult
+from remediator.record.events import new_holds
+from remediator.record.status import BudgetStatus, Status
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
+
+
+class Metrics:
+    """All metrics of the controller.
+
+    Args:
+        registry: where they are registered.
+    """
+
+    def __init__(self, *, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.sessions = Gauge(
+            "remediation_sessions",
+            "Policies' holds in sessions on nodes now, by state"
+            " (running, done, held, escalated). Enforce only.",
+            ["policy", "state"],
+            registry=registry,
+        )
+        self.actions = Counter(
+            "remediation_actions",
+            "Writes to nodes, by action (cordon, uncordon, record, cancel),"
+            " mode (enforce, dry_run) and result (done, conflict, failed, unknown, gone).",
+            ["policy", "action", "mode", "result"],
+            registry=registry,
+        )
+        self.blocked = Counter(
+            "remediation_blocked",
+            "Times that a guard began to hold a policy's next step on a node.",
+            ["policy", "guard"],
+            registry=registry,
+        )
+        self.budget_used = Gauge(
+            "remediation_budget_used",
+            "Nodes unavailable now in a scope (cluster, pool/NAME, zone/NAME), by anyone.",
+            ["scope"],
+            registry=registry,
+        )
+        self.budget_limit = Gauge(
+            "remediation_budget_limit",
+            "Nodes that may be unavailable in that scope, by the budget with the least room.",
+            ["scope"],
+            registry=registry,
+        )
+        self.breaker_open = Gauge(
+            "remediation_breaker_open",
+            "1 while the breaker of a source is open: no new disruptive step from it.",
+            ["source"],
+            registry=registry,
+        )
+        self.detect_to_cordon = Histogram(
+            "detect_to_cordon_seconds",
+            "From the moment the controller first saw that a policy matches"
+            " to the answered patch that cordoned the node; guards' holds included.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.frozen = Gauge(
+            "remediation_frozen_nodes",
+            "Nodes with a session annotation that cannot be read: nothing is done to them.",
+            registry=registry,
+        )
+        self.escalated = Gauge(
+            "remediation_escalated_nodes",
+            "Nodes on which automation has ended and that wait for people.",
+            registry=registry,
+        )
+        self.policy_errors = Gauge(
+            "remediation_policy_errors",
+            "Policy files that are not in force as they stand on disk.",
+            registry=registry,
+        )
+        self.policies = Gauge(
+            "remediation_policies",
+            "Policies in force, by effective mode (Enforce, DryRun, Disabled).",
+            ["mode"],
+            registry=registry,
+        )
+        self.paused = Gauge(
+            "remediation_paused",
+            "1 while people paused new disruptive steps, 2 while they paused every write.",
+            registry=registry,
+        )
+        self.state_unreadable = Gauge(
+            "remediation_state_unreadable",
+            "1 if the saved state of the guards could not be read when this leader began.",
+            registry=registry,
+        )
+        self.messages = Counter(
+            "remediation_messages",
+            "Messages to people that ended, by channel and result (delivered, failed).",
+            ["channel", "result"],
+            registry=registry,
+        )
+        self.outbox_pending = Gauge(
+            "remediation_outbox_pending",
+            "Messages that are neither delivered nor given up.",
+            registry=registry,
+        )
+        self.leader = Gauge(
+            "leader",
+            "1 while this replica leads, else 0.",
+            registry=registry,
+        )
+        self.watch_activity = Gauge(
+            "watch_last_activity_seconds",
+            "Seconds since the API server last said anything on the watch of nodes.",
+            registry=registry,
+        )
+        self._breakers: set[str] = set()
+
+    def bind(
+        self,
+        *,
+        leader: Callable[[], bool],
+        watch_staleness: Callable[[], float],
+        outbox_pending: Callable[[], int],
+    ) -> None:
+        """Read these at each scrape."""
+        self.leader.set_function(lambda: float(leader()))
+        self.watch_activity.set_function(watch_staleness)
+        self.outbox_pending.set_function(outbox_pending)
+
+    def written(self, patch: PatchNode, *, result: WriteResult, dry_run: bool) -> None:
+        """Count a write to a node."""
+        mode = "dry_run" if dry_run else "enforce"
+        self.actions.labels(patch.policy, patch.action, mode, result.value).inc()
+
+    def cordoned(self, *, seconds: float) -> None:
+        """Take in how long it took from the match to the cordon."""
+        self.detect_to_cordon.observe(max(0.0, seconds))
+
+    def decided(self, before: Decision | None, now: Decision) -> None:
+        """Count the guards that newly hold."""
+        for hold in new_holds(before, now):
+            self.blocked.labels(hold.policy, hold.guard).inc()
+
+    def message_ended(self, channel: str, result: str) -> None:
+        """Count a message (`remediator.act.outbox.OutboxObserver`)."""
+        self.messages.labels(channel, result).inc()
+
+    def update(self, status: Status, sessions: Mapping[tuple[str, str], int]) -> None:
+        """Set the gauges from the status document and the sessions (`report.session_counts`)."""
+        self._replace(self.sessions, {key: float(count) for key, count in sessions.items()})
+        tightest = {one.scope: one for one in tightest_budgets(status.budgets)}
+        self._replace(self.budget_used, {(s,): float(b.used) for s, b in tightest.items()})
+        self._replace(self.budget_limit, {(s,): float(b.limit) for s, b in tightest.items()})
+        opened = {one.source for one in status.breakers if one.open}
+        self._breakers |= opened  # a breaker that closed is 0, not gone: alerts resolve
+        self._replace(self.breaker_open, {(s,): float(s in opened) for s in self._breakers})
+        modes = [one.effective_mode for one in status.policies]
+        self._replace(self.policies, {(m,): float(modes.count(m)) for m in set(modes)})
+        self.frozen.set(status.phases.get(NodePhase.FROZEN.value, 0))
+        self.escalated.set(status.phases.get(NodePhase.ESCALATED.value, 0))
+        self.policy_errors.set(len({one.source for one in status.policy_problems}))
+        paused = 0 if status.pause is None else 2 if status.pause.everything else 1
+        self.paused.set(paused)
+
+    def render(self) -> bytes:
+        """Return the text that Prometheus scrapes."""
+        return generate_latest(self._registry)
+
+    @staticmethod
+    def _replace(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        gauge.clear()
+        for labels, value in values.items():
+            gauge.labels(*labels).set(value)
+
+
+def tightest_budgets(budgets: tuple[BudgetStatus, ...]) -> Iterator[BudgetStatus]:
+    """Yield one budget per scope, of the real world: the one with the least room left."""
+    best: dict[str, BudgetStatus] = {}
+    for one in budgets:
+        if one.dry_run:
+            continue
+        known = best.get(one.scope)
+        if known is None or one.limit - one.used < known.limit - known.used:
+            best[one.scope] = one
+    yield from best.values()
+
+
+def reference() -> str:
+    """Return the table of docs/controller/metrics.md."""
+    metrics = Metrics(registry=CollectorRegistry())
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    rows += [_row(one) for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    return "\n".join(rows) + "\n"
+
+
+def _row(metric: MetricWrapperBase) -> str:
+    (family,) = metric.describe()
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels = ", ".join(f"`{label}`" for label in metric._labelnames)  # noqa: SLF001 - no public way
+    return f"| `{name}` | {family.type} | {labels} | {family.documentation} |"

@@ -1,0 +1,122 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``. Nothing here changes anything.
+
+- ``/healthz``: the process works. Answering proves that the event loop runs; the
+  `alive` checks say what else could be stuck (the elector). A failing one means: restart me.
+- ``/readyz``: this replica has a synced view of the cluster, leader or not. A follower
+  is ready, because it can take over at once, and because a Deployment whose follower is
+  never ready never finishes a rollout. What only the leader may answer (a
+  webhook) needs a readiness of its own, on a port of its own; it comes as a further
+  application, served by another :class:`Server`.
+- ``/metrics``: text for Prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from aiohttp import web
+
+
+Check = Callable[[], str]
+"""Returns "" when all is well, else what is wrong, in words."""
+
+_SHUTDOWN_SECONDS: Final = 3.0
+_MAX_BODY: Final = 64 * 1024
+_BACKLOG: Final = 128
+
+
+def make_app(
+    *,
+    alive: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    metrics: Callable[[], bytes],
+    metrics_type: str,
+) -> web.Application:
+    """Return the application.
+
+    Args:
+        alive: checks of ``/healthz`` by name.
+        ready: checks of ``/readyz`` by name.
+        metrics: the text to scrape.
+        metrics_type: its Content-Type.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        return _answer(alive)
+
+    async def readyz(_: web.Request) -> web.Response:
+        return _answer(ready)
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": metrics_type})
+
+    app = web.Application(client_max_size=_MAX_BODY)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", scrape)
+    return app
+
+
+class ListenError(OSError):
+    """The address cannot be listened on; ``str()`` says which and why."""
+
+
+class Server:
+    """Serves an application while the context is open; then lets requests end, for 3 s at most.
+
+    Args:
+        app: from `make_app`.
+        host: "" for every address, IPv4 and IPv6.
+        port: 0 for any free one; see `port` afterwards.
+    """
+
+    def __init__(self, app: web.Application, *, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._runner = web.AppRunner(
+            app,
+            handle_signals=False,  # signals are the composition root's
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises ListenError."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host or None, self.port, backlog=_BACKLOG)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ListenError(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror or error};"
+                " choose another address by --listen"
+            ) from error
+        self.port = _bound_port(self._runner)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop listening and wait for requests under way."""
+        await self._runner.cleanup()
+
+
+def _answer(checks: Mapping[str, Check]) -> web.Response:
+    lines, failed = [], False
+    for name, check in checks.items():
+        trouble = check()
+        failed = failed or bool(trouble)
+        lines.append(f"[-] {name}: {trouble}" if trouble else f"[+] {name}: ok")
+    text = "\n".join([*lines, "not ok" if failed else "ok"]) + "\n"
+    return web.Response(text=text, status=503 if failed else 200)
+
+
+def _bound_port(runner: web.AppRunner) -> int:
+    address = runner.addresses[0]
+    return int(address[1]) if isinstance(address, tuple) else 0

@@ -74,13 +74,15 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteEvent:
-    """One Kubernetes Event on a Node; ``key`` as of a message."""
+    """One Kubernetes Event on a Node; ``key``, ``policy`` and ``step`` as of a message."""
 
     key: str
     node: str
     uid: str
     reason: str
     message: str
+    policy: str = ""
+    step: int | None = None
     warning: bool = True
 
 

@@ -1,0 +1,52 @@
+"""Stage 2, *admit*: the candidates of the whole fleet, in one order, against one ledger.
+
+Each admission reserves its place before the next candidate is asked, so that two
+nodes that arrive together cannot both take the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from remediator.decide.candidate import Candidate
+from remediator.decide.decision import Hold
+from remediator.decide.guards import GUARDS
+from remediator.decide.ledger import Ledger
+
+
+Verdicts = dict[tuple[str, str], Hold | None]
+"""By node UID and policy name: None is allowed."""
+
+
+def admit(candidates: Iterable[Candidate], ledger: Ledger, now: float) -> Verdicts:
+    """Ask the guards about every candidate; reserve for those that they let through."""
+    verdicts: Verdicts = {}
+    for candidate in sorted(candidates, key=lambda one: one.order):
+        verdict = first_hold(candidate, ledger, now)
+        key = (candidate.facts.uid, candidate.policy.name)
+        verdicts[key] = verdict
+        held = (candidate.policy.name, candidate.facts.uid)
+        if verdict is None:
+            ledger.held_since.pop(held, None)
+            _reserve(candidate, ledger, now)
+        else:
+            ledger.held_since.setdefault(held, now)
+    return verdicts
+
+
+def first_hold(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
+    """Return the first guard's hold, or None if all allow."""
+    for guard in GUARDS:
+        hold = guard(candidate, ledger, now)
+        if hold is not None:
+            return hold
+    return None
+
+
+def _reserve(candidate: Candidate, ledger: Ledger, now: float) -> None:
+    """Take the places: once per node, however many policies want it cordoned."""
+    entry = ledger.nodes[candidate.facts.uid]
+    if not entry.reserved:
+        ledger.reserve(candidate.facts.uid, now)
+        facts, name = candidate.facts, candidate.policy.name
+        ledger.start(candidate.action, facts.pool, name, facts.uid, now)

@@ -1,0 +1,150 @@
+"""How a policy's work on a node begins, and what people hear when it may not.
+
+Every policy that matches gets its own hold in the node's one session. A hold
+comes to be only when something of it can be done now: a session that says
+nothing would be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from node_agent.contract import Severity
+from remediator.decide.admit import Verdicts
+from remediator.decide.decision import Hold, Outcome, Urgency
+from remediator.decide.draft import Draft
+from remediator.decide.endings import waived
+from remediator.decide.look import Look, Matched, attempt_of, opening
+from remediator.decide.session import (
+    SESSION_VERSION,
+    Added,
+    Before,
+    HoldState,
+    PolicyHold,
+    Session,
+    Waiver,
+)
+from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance
+from remediator.policy.model import Plan, parse_plan
+
+
+TELL_HELD_AFTER: Final = 60.0
+TELL_BLOCKED_AFTER: Final = 3600.0
+_QUIET_GUARDS: Final = frozenset({"opt-out", "settling", "breaker", "order", "facts"})
+"""Holds that people chose, that pass by themselves, or that tell by themselves."""
+
+
+def begin(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, Outcome]) -> None:
+    """Begin what newly matches: each policy gets its own hold in the node's one session."""
+    for one in look.holding:
+        policy, match = one.active.policy, one.match
+        session = draft.session
+        if session is not None and session.hold(policy.name) is not None:
+            continue
+        if waived(draft.history, policy.name, match.instances):
+            draft.hold(Hold(policy.name, "waived", _waived_why(draft.history.waivers, policy.name)))
+            continue
+        if session is None:
+            session = _new_session(draft)
+        verdict = verdicts.get((draft.facts.uid, policy.name), NOT_ASKED)
+        started = _start(draft, session, one, verdict, outcomes)
+        if started is not None:
+            draft.session = started
+            draft.act("record", policy.name, f"session begun by {policy.name}")
+        elif verdict is not None:
+            _tell_held(draft, one, verdict)
+
+
+def _start(
+    draft: Draft,
+    session: Session,
+    one: Matched,
+    verdict: Hold | None,
+    outcomes: Mapping[str, Outcome],
+) -> Session | None:
+    """Return the session with this policy's hold, or None where not even a first step can go."""
+    policy = one.active.policy
+    text, exhausted = opening(policy, session.attempt)
+    steps = parse_plan(text)
+    hold = PolicyHold(
+        policy=policy.name,
+        version=policy.version,
+        plan=text,
+        reasons=one.match.reasons,
+        instances=one.match.instances,
+        since=one.since,
+        step_since=draft.now,
+    )
+    if not (exhausted and steps.steps[0].action not in DISRUPTIVE):
+        session, hold = advance(
+            draft,
+            session,
+            hold,
+            plan=steps,
+            match=one.match,
+            verdict=verdict,
+            outcomes=outcomes,
+        )
+        if hold.step == 0:
+            return None
+    if exhausted:
+        hold = replace(hold, state=HoldState.ESCALATED)
+        _tell_escalated(draft, session, hold, parse_plan(policy.plan))
+    return replace(session, holds=(*session.holds, hold))
+
+
+def _new_session(draft: Draft) -> Session:
+    facts = draft.facts
+    return Session(
+        version=SESSION_VERSION,
+        id=f"{facts.uid[:8]}-{int(draft.now * 1000):x}",
+        node_uid=facts.uid,
+        boot_id=facts.boot_id,
+        started=draft.now,
+        before=Before(cordoned=facts.unschedulable, taints=facts.taints),
+        added=Added(),
+        holds=(),
+        attempt=attempt_of(facts, draft.now),
+    )
+
+
+def _tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
+    """Tell people once about a fatal fault that a guard holds, and again when it stays so."""
+    if verdict.guard in _QUIET_GUARDS or one.match.severity is not Severity.FATAL:
+        return
+    facts, policy = draft.facts, one.active.policy
+    since = draft.ledger.held_since.get((policy.name, facts.uid), draft.now)
+    to = draft.channels(parse_plan(policy.plan))
+    for after, word in ((TELL_HELD_AFTER, "held"), (TELL_BLOCKED_AFTER, "still-held")):
+        if draft.now < since + after:
+            draft.look_at(since + after)
+            return
+        draft.tell(
+            f"{word}/{facts.uid}/{policy.name}/{since:.0f}",
+            f"{facts.name}: {', '.join(one.match.reasons)}, {word.replace('-', ' ')}",
+            f"Policy {policy.name} is held by {verdict.guard}: {verdict.reason}",
+            to=to,
+            policy=policy.name,
+            urgency=Urgency.CRITICAL,
+        )
+
+
+def _tell_escalated(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
+    name = draft.facts.name
+    draft.tell(
+        f"{session.id}/{hold.policy}/escalated",
+        f"{name}: escalated",
+        f"{', '.join(hold.reasons)} came back for attempt {session.attempt} within 24 h. "
+        f"Automation has ended; `remediator retry {name}` starts it again.",
+        to=draft.channels(steps),
+        policy=hold.policy,
+        urgency=Urgency.CRITICAL,
+    )
+
+
+def _waived_why(waivers: tuple[Waiver, ...], policy: str) -> str:
+    why = next((one.why for one in reversed(waivers) if one.policy == policy), "")
+    return f"left to people until it clears and returns ({why})"

@@ -1,0 +1,44 @@
+"""A candidate: one policy that wants one disruptive step on one node now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from remediator.decide.facts import NodeFacts
+from remediator.decide.match import Match, severity_rank
+from remediator.policy.model import RemediationPolicy
+
+
+class ActivePolicy(NamedTuple):
+    """A policy that is in force, and since when (controller's clock)."""
+
+    policy: RemediationPolicy
+    loaded_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One policy that wants one disruptive step on one node now. ``since``: matching since."""
+
+    facts: NodeFacts
+    active: ActivePolicy
+    match: Match
+    action: str
+    since: float
+
+    @property
+    def policy(self) -> RemediationPolicy:
+        """The policy."""
+        return self.active.policy
+
+    @property
+    def order(self) -> tuple[bool, int, float, str, str]:
+        """Emergency first, then severity, then longest unhealthy; names make it total."""
+        return (
+            not self.policy.spec.emergency,
+            -severity_rank(self.match.severity),
+            self.since,
+            self.facts.name,
+            self.policy.name,
+        )

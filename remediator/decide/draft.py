@@ -1,0 +1,181 @@
+"""The draft of one decision: what planning writes into, and how it becomes effects.
+
+At most one PATCH comes out of it, however many policies wrote into it: the change
+of the node, the session and the history are one write, or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from remediator.decide.decision import (
+    UNSET,
+    Decision,
+    Effect,
+    Hold,
+    NodePhase,
+    PatchNode,
+    SendMessage,
+    Urgency,
+)
+from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.ledger import Ledger
+from remediator.decide.session import History, Session
+from remediator.policy.model import Mode, Plan
+
+
+class World(StrEnum):
+    """Where effects go: to the cluster, or to the overlay that dry-run keeps."""
+
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """One node's decision in the making. Lives for one call of ``plan``."""
+
+    facts: NodeFacts
+    world: World
+    ledger: Ledger
+    now: float
+    session: Session | None
+    history: History
+    unschedulable: bool | None = None
+    answered: bool = False
+    """A person's request was answered in this decision."""
+    drop_session: bool = False
+    """An unreadable session is to be removed, as a person asked."""
+    action: str = ""
+    policy: str = ""
+    disruptive: bool = False
+    why: str = ""
+    phase: NodePhase = NodePhase.WELL
+    sentence: str = ""
+    effects: list[Effect] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+    looks: list[float] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+
+    def look_at(self, when: float | None) -> None:
+        """Ask to be looked at again at a time."""
+        if when is not None:
+            self.looks.append(when)
+
+    def hold(self, hold: Hold) -> None:
+        """State why something is not done now."""
+        self.holds.append(hold)
+        self.look_at(hold.look_again)
+
+    def act(self, action: str, policy: str, why: str, *, disruptive: bool = False) -> None:
+        """Name what the patch does. The first, or the disruptive, name wins."""
+        if not self.action or (disruptive and not self.disruptive):
+            self.action, self.policy, self.why = action, policy, why
+        self.disruptive = self.disruptive or disruptive
+
+    def tell(
+        self,
+        key: str,
+        title: str,
+        text: str,
+        *,
+        to: tuple[str, ...] = (),
+        policy: str = "",
+        urgency: Urgency = Urgency.WARNING,
+        resolves: bool = False,
+    ) -> None:
+        """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given."""
+        self.effects.append(
+            SendMessage(
+                key=key,
+                to=to or self.ledger.cluster.alerts_to,
+                title=title,
+                text=text,
+                node=self.facts.name,
+                policy=policy,
+                urgency=urgency,
+                resolves=resolves,
+            ),
+        )
+
+    def channels(self, plan: Plan) -> tuple[str, ...]:
+        """Return where a policy's people are told: its notify steps, or ``alertsTo``."""
+        return plan.channels or self.ledger.cluster.alerts_to
+
+    def finish(self, matched: tuple[str, ...], reasons: tuple[str, ...]) -> Decision:
+        """Return the decision: the patch first, since what is told must be true."""
+        patch = self._patch()
+        effects = ((patch,) if patch is not None else ()) + tuple(self.effects)
+        return Decision(
+            node=self.facts.name,
+            uid=self.facts.uid,
+            phase=self.phase,
+            matched=matched,
+            reasons=reasons,
+            effects=effects,
+            holds=tuple(self.holds),
+            next_look=min((look for look in self.looks if look > self.now), default=None),
+            sentence=self._sentence(patch),
+            steps=tuple(self.steps),
+        )
+
+    def _patch(self) -> PatchNode | None:
+        """Return the one write, if anything changed and the world may be written to."""
+        before = self.facts.session if isinstance(self.facts.session, Session) else None
+        changed_session = self.session != before or (
+            self.answered and self.facts.session is not None
+        )
+        changed_history = self.history != self.facts.history
+        if not (
+            changed_session or changed_history or self.answered or self.unschedulable is not None
+        ):
+            return None
+        refusal = self._refusal()
+        if refusal is not None:
+            self.hold(refusal)
+            self.effects.clear()
+            self.ledger.refund(self.facts.uid)
+            return None
+        return PatchNode(
+            name=self.facts.name,
+            uid=self.facts.uid,
+            resource_version=self.facts.resource_version,
+            unschedulable=self.unschedulable,
+            session=self.session if changed_session else UNSET,
+            history=self.history if changed_history else UNSET,
+            remove_request=self.answered,
+            action=self.action or "record",
+            policy=self.policy,
+            disruptive=self.disruptive,
+            why=self.why,
+        )
+
+    def _refusal(self) -> Hold | None:
+        """Say why the cluster may not be written to at all, if so.
+
+        Dry-run writes nothing, not even the end of an older session; only a person's
+        explicit request is answered. ``pause --all`` stops that too.
+        """
+        if self.world is World.VIRTUAL:
+            return None
+        pause = self.ledger.pause
+        if pause is not None and pause.all:
+            return Hold(self.policy, "pause", f"every write is paused by {pause.by}")
+        if self.answered:
+            return None
+        if self.ledger.cluster.mode is not Mode.ENFORCE:
+            return Hold(self.policy, "mode", f"the cluster's mode is {self.ledger.cluster.mode}")
+        if self.facts.mode is NodeMode.DRY_RUN:
+            return Hold(self.policy, "mode", "the node's mode is dry-run")
+        return None
+
+    def _sentence(self, patch: PatchNode | None) -> str:
+        if patch is not None and patch.why:
+            return patch.why
+        if self.sentence:
+            return self.sentence
+        if self.holds:
+            first = self.holds[0]
+            return f"held by {first.guard}: {first.reason}"
+        return self.phase.value

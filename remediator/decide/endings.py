@@ -1,0 +1,185 @@
+"""How a session ends: recovered, cancelled or released by people, uncordoned by hand.
+
+Only what the session says we added is undone. What people took over is *waived*:
+no new session for those fault instances until they clear and return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from remediator.decide.decision import NodePhase, Urgency
+from remediator.decide.draft import Draft, World
+from remediator.decide.look import Look
+from remediator.decide.match import Answer, instance_answer
+from remediator.decide.session import DAY, History, HoldState, Request, Session, Verb, Waiver
+from remediator.policy.model import parse_plan
+
+
+REMIND_AFTER: Final = 3600.0
+MAX_WAIVERS: Final = 64
+
+
+def end(
+    draft: Draft,
+    session: Session,
+    why: str,
+    *,
+    action: str,
+    undo: bool,
+    waived: Iterable[tuple[str, str]] = (),
+) -> None:
+    """End the session in this decision's one patch; keep in the history what must outlive it.
+
+    ``waived``: policy and fault instance of what people took over.
+    """
+    if undo and session.added.cordoned and draft.facts.unschedulable:
+        draft.unschedulable = False
+    attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
+    new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]
+    waivers = _with(draft.history.waivers, new)
+    draft.history = replace(
+        draft.history, attempts=(*attempts, session.started), waivers=waivers, last=why
+    )
+    draft.session = None
+    draft.act(action, session.holds[0].policy if session.holds else "", why)
+    for hold in session.holds:
+        draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
+        steps = parse_plan(hold.plan)
+        told = steps.recover.notify or draft.channels(steps)
+        draft.tell(
+            f"{session.id}/{hold.policy}/end",
+            f"{draft.facts.name}: session ended",
+            why,
+            to=told,
+            policy=hold.policy,
+            urgency=Urgency.INFO,
+            resolves=True,
+        )
+
+
+def present_faults(session: Session, look: Look) -> set[tuple[str, str]]:
+    """Return all that a person who takes the node over sees on it: held and matching."""
+    held = {(hold.policy, one) for hold in session.holds for one in hold.instances}
+    matching = {
+        (name, instance)
+        for name, one in look.matched.items()
+        if one.match.answer >= Answer.PENDING
+        for instance in one.match.instances
+    }
+    return held | matching
+
+
+def answer_request(draft: Draft, look: Look) -> bool:
+    """Do what a person asked for by ``remediator VERB NODE``, and remove the request.
+
+    Returns whether that ended the session. In the virtual world only a virtual
+    session is answered for; the request itself is removed by the real one.
+    """
+    request, session = draft.facts.request, draft.session
+    if request is None or (draft.world is World.VIRTUAL and session is None):
+        return False
+    draft.answered = True
+    who = draft.session, f"{request.by}{f' ({request.reason})' if request.reason else ''}"
+    draft.act(request.verb.value, "", f"{request.verb} asked by {who}")
+    match request.verb:
+        case Verb.CANCEL if session is not None:
+            why = f"cancelled by {who}"
+            waived = present_faults(session, look)
+            end(draft, session, why, action="cancel", undo=True, waived=waived)
+            return True
+        case Verb.RELEASE if session is not None:
+            why = f"released to {who}: the node stays as it is"
+            waived = present_faults(session, look)
+            end(draft, session, why, action="release", undo=False, waived=waived)
+            return True
+        case Verb.RETRY:
+            _retry(draft, session, request)
+        case _:
+            draft.why = f"{request.verb} asked by {who}: there was nothing to do"
+    return False
+
+
+def _retry(draft: Draft, session: Session | None, request: Request) -> None:
+    """Give stopped holds another try, and waived faults back to the policies."""
+    draft.history = History(last=f"retry asked by {request.by}")
+    if session is None:
+        return
+    draft.session = replace(
+        session,
+        attempt=1,
+        holds=tuple(
+            replace(hold, state=HoldState.RUNNING, step_since=draft.now)
+            if hold.state in {HoldState.HELD, HoldState.ESCALATED}
+            else hold
+            for hold in session.holds
+        ),
+    )
+
+
+def unfreeze(draft: Draft, why: str) -> None:
+    """Answer a frozen node: only people end it, by ``remediator unfreeze``.
+
+    The unreadable annotation is dropped. Whether its cordon was ours can no longer
+    be known, so it is now taken for a person's and stays.
+    """
+    draft.phase = NodePhase.FROZEN
+    request = draft.facts.request
+    if request is not None and draft.world is World.REAL:
+        draft.answered = True
+        draft.drop_session = request.verb is Verb.UNFREEZE
+        said = "the unreadable session is dropped" if draft.drop_session else "it stays frozen"
+        draft.act(request.verb.value, "", f"{request.verb} asked by {request.by}: {said}")
+        if draft.drop_session:
+            return
+    draft.sentence = f"frozen: {why}; `remediator unfreeze {draft.facts.name}` drops it"
+    if draft.world is World.VIRTUAL:
+        return
+    draft.tell(
+        f"frozen/{draft.facts.uid}/{why}",
+        f"{draft.facts.name} is frozen",
+        f"{why}. Nothing is done to this node, and nothing undone, "
+        f"until `remediator unfreeze {draft.facts.name}`.",
+        urgency=Urgency.CRITICAL,
+    )
+
+
+def keep_waivers(draft: Draft) -> None:
+    """Drop the waivers whose fault has cleared; remind people once of those that stay."""
+    kept = []
+    for waiver in draft.history.waivers:
+        if instance_answer(waiver.instance, draft.facts, draft.now) is Answer.CLEAR:
+            continue
+        due = waiver.at + REMIND_AFTER
+        if waiver.reminded or draft.now < due:
+            draft.look_at(None if waiver.reminded else due)
+            kept.append(waiver)
+            continue
+        kept.append(replace(waiver, reminded=True))
+        if draft.world is World.VIRTUAL:
+            continue
+        draft.tell(
+            f"reminder/{draft.facts.uid}/{waiver.policy}/{waiver.at:.0f}",
+            f"{draft.facts.name}: still faulty",
+            f"{waiver.instance} is still there an hour after: {waiver.why}. "
+            "It is left to people; this is the only reminder.",
+            policy=waiver.policy,
+        )
+    if tuple(kept) != draft.history.waivers:
+        draft.history = replace(draft.history, waivers=tuple(kept))
+        draft.act("record", "", "waived faults brought up to date")
+
+
+def waived(history: History, policy: str, instances: tuple[str, ...]) -> bool:
+    """Tell whether people took over every one of these fault instances."""
+    known = {waiver.instance for waiver in history.waivers if waiver.policy == policy}
+    return bool(instances) and known.issuperset(instances)
+
+
+def _with(waivers: tuple[Waiver, ...], new: list[Waiver]) -> tuple[Waiver, ...]:
+    replaced = {(waiver.policy, waiver.instance) for waiver in new}
+    kept = [one for one in waivers if (one.policy, one.instance) not in replaced]
+    return tuple([*kept, *new][-MAX_WAIVERS:])

@@ -1,0 +1,326 @@
+"""The ledger: what the guards remember of the fleet. No I/O, no clock of its own.
+
+Counts are kept as nodes are observed, so that a guard's question costs the same
+with ten nodes as with ten thousand. Everything in flight can be rebuilt: budgets
+from the nodes (a session is the reservation), rates and breakers from
+:class:`LedgerState`, which the shell keeps in a ConfigMap.
+
+An admission *reserves* at once. The reservation is taken over by the node's own
+state when the patch is seen, or given back by :meth:`Ledger.refund` when it failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from remediator.decide.facts import NodeFacts
+from remediator.decide.session import Session
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import BudgetPer
+from remediator.policy.quantities import Rate
+
+
+FREE_AFTER: Final = 300.0
+"""A node unavailable for this many seconds costs nothing more to cordon."""
+
+
+MAX_STARTS: Final = 5000
+"""Starts remembered per rate: enough for any rate that is meant to bind."""
+
+
+class Scope(NamedTuple):
+    """A group of nodes that a budget counts: ``("pool", "h100")``."""
+
+    per: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.per == BudgetPer.CLUSTER:
+            return "the cluster"
+        return f"{self.per} {self.name}" if self.name else f"the nodes without a {self.per}"
+
+
+class Start(NamedTuple):
+    """One start of an action on a node, for rates."""
+
+    at: float
+    uid: str
+
+
+class OpenBreaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A breaker that is open: since when, and why in words."""
+
+    at: float
+    why: str
+
+
+class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What must survive a restart: starts within their windows, open breakers, dropped nodes."""
+
+    version: int = 1
+    starts: dict[str, tuple[float, ...]] = {}
+    """Times of starts by ``action pool policy`` (policy empty: the cluster's rate)."""
+    breakers: dict[str, OpenBreaker] = {}
+    dropped: dict[str, tuple[str, ...]] = {}
+
+
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person stopped new disruptive steps (``all``: every write)."""
+
+    by: str
+    at: str
+    reason: str = ""
+    all: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the ledger knows of one node."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    unavailable: bool = False
+    unavailable_since: float | None = None
+    reserved: bool = False
+    escalated: bool = False
+    in_session: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Tell whether it takes a place in the budgets."""
+        return self.unavailable or self.reserved
+
+
+@dataclass(slots=True)
+class Watch:
+    """What a breaker remembers of one source: nodes looked at, new matches in its window."""
+
+    loaded_at: float
+    scope: set[str] = field(default_factory=set)
+    looked: set[str] = field(default_factory=set)
+    backlog: set[str] = field(default_factory=set)
+    matching: dict[str, float] = field(default_factory=dict)
+    recent: dict[str, float] = field(default_factory=dict)
+    """Nodes that newly matched, with when, oldest first."""
+
+
+class Ledger:
+    """The guards' memory of one world (real, or virtual for dry-run).
+
+    ``started``: when this controller took over; older faults are a backlog, not a storm.
+    """
+
+    def __init__(self, *, cluster: ClusterSpec, started: float) -> None:
+        self.cluster = cluster
+        self.started = started
+        self.pause: Pause | None = None
+        self.nodes: dict[str, Entry] = {}
+        self.total: Counter[Scope] = Counter()
+        self.unavailable: Counter[Scope] = Counter()
+        self.breakers: dict[str, OpenBreaker] = {}
+        self.dropped: dict[str, set[str]] = {}
+        self.watches: dict[str, Watch] = {}
+        self.clear_since: dict[tuple[str, str], float] = {}
+        self.held_since: dict[tuple[str, str], float] = {}
+        self._starts: dict[tuple[str, str, str], deque[Start]] = {}
+        self._reserved_at: dict[str, float] = {}
+        self._waiting: set[str] = set()
+        self._woken: set[str] = set()
+        self._changed = False
+
+    # --- the fleet -----------------------------------------------------------------
+
+    def observe(self, facts: NodeFacts, now: float) -> None:
+        """Take in the present state of a node. Cheap; call it on every significant change."""
+        entry = self.nodes.get(facts.uid)
+        if not facts.gpu:
+            if entry is not None:
+                self.forget(facts.uid)
+            return
+        scopes = scopes_of(facts)
+        if entry is None or entry.scopes != scopes:
+            if entry is not None:
+                self.forget(facts.uid)
+            entry = self.nodes[facts.uid] = Entry(facts.name, scopes)
+            self.total.update(scopes)
+        session = facts.session if isinstance(facts.session, Session) else None
+        was = entry.counted
+        entry.in_session = session is not None
+        entry.escalated = session is not None and session.escalated
+        entry.unavailable = facts.unschedulable or not facts.ready
+        entry.unavailable_since = facts.unavailable_since
+        if facts.unschedulable:
+            entry.reserved = False
+            self._reserved_at.pop(facts.uid, None)
+        self._recount(entry, was=was)
+        if entry.unavailable and entry.unavailable_since is None:
+            entry.unavailable_since = now
+
+    def forget(self, uid: str) -> None:
+        """Drop a node that is gone, with everything remembered of it."""
+        entry = self.nodes.pop(uid, None)
+        self._reserved_at.pop(uid, None)
+        if entry is not None:
+            self.total.subtract(entry.scopes)
+            if entry.counted:
+                self.unavailable.subtract(entry.scopes)
+                self._wake()
+        for watch in self.watches.values():
+            for known in (watch.scope, watch.looked, watch.backlog):
+                known.discard(uid)
+            watch.matching.pop(uid, None)
+        for memory in (self.clear_since, self.held_since):
+            for key in [key for key in memory if key[1] == uid]:
+                del memory[key]
+
+    def reserve(self, uid: str, now: float) -> None:
+        """Take a place in the budgets of a node's scopes."""
+        entry = self.nodes[uid]
+        was = entry.counted
+        entry.reserved = True
+        self._reserved_at[uid] = now
+        self._recount(entry, was=was)
+
+    def refund(self, uid: str) -> None:
+        """Give back what the last admission of a node took: its patch was not written."""
+        reserved_at = self._reserved_at.pop(uid, None)
+        entry = self.nodes.get(uid)
+        if reserved_at is None or entry is None or not entry.reserved:
+            return
+        was = entry.counted
+        entry.reserved = False
+        self._recount(entry, was=was)
+        for starts in self._starts.values():
+            with suppress(ValueError):
+                starts.remove(Start(reserved_at, uid))
+                self._changed = True
+
+    def used_by(self, scope: Scope) -> list[Entry]:
+        """Return the nodes that take a place in a scope. Costs a walk; for messages only."""
+        return [one for one in self.nodes.values() if one.counted and scope in one.scopes]
+
+    def _recount(self, entry: Entry, *, was: bool) -> None:
+        if entry.counted and not was:
+            self.unavailable.update(entry.scopes)
+        elif was and not entry.counted:
+            self.unavailable.subtract(entry.scopes)
+            self._wake()
+
+    # --- waiting for capacity ---------------------------------------------------------
+
+    def wait(self, name: str) -> None:
+        """Remember that a node waits for a place."""
+        self._waiting.add(name)
+
+    def take_woken(self) -> set[str]:
+        """Return the names of nodes to look at again because a place became free."""
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def _wake(self) -> None:
+        self._woken |= self._waiting
+        self._waiting.clear()
+
+    # --- rates --------------------------------------------------------------------
+
+    def room(self, action: str, pool: str, policy: str, rate: Rate, now: float) -> float | None:
+        """Return None if one more start is within the rate, else when it will be."""
+        starts = self._starts.get((action, pool, policy))
+        if starts is None:
+            return None
+        while starts and starts[0].at <= now - rate.seconds:
+            starts.popleft()
+            self._changed = True
+        if len(starts) < rate.starts:
+            return None
+        return starts[len(starts) - rate.starts].at + rate.seconds
+
+    def start(self, action: str, pool: str, policy: str, uid: str, now: float) -> None:
+        """Count one start, for the cluster's rate and the policy's own."""
+        for owner in ("", policy):
+            starts = self._starts.setdefault((action, pool, owner), deque(maxlen=MAX_STARTS))
+            starts.append(Start(now, uid))
+        self._changed = True
+
+    # --- breakers -----------------------------------------------------------------
+
+    def watch(self, source: str, loaded_at: float) -> Watch:
+        """Return what is remembered of a source; a policy that was loaded anew starts anew."""
+        watch = self.watches.get(source)
+        if watch is None or watch.loaded_at != loaded_at:
+            watch = self.watches[source] = Watch(loaded_at)
+        return watch
+
+    def open_breaker(self, source: str, why: str, now: float) -> None:
+        """Stop new disruptive steps of a source until people reset it."""
+        self.breakers[source] = OpenBreaker(at=now, why=why)
+        self._changed = True
+
+    def reset_breaker(self, source: str, *, keep: bool) -> None:
+        """Close a breaker. Unless ``keep``, what matches now is left alone until it clears."""
+        if self.breakers.pop(source, None) is None:
+            return
+        watch = self.watches.get(source)
+        if watch is not None:
+            if not keep:
+                self.dropped[source] = set(watch.matching)
+            watch.recent.clear()
+            watch.backlog.update(watch.matching)
+        self._changed = True
+        self._wake()
+
+    def undrop(self, source: str, uid: str) -> None:
+        """A dropped node's fault cleared: the next one counts again."""
+        nodes = self.dropped.get(source)
+        if nodes is not None and uid in nodes:
+            nodes.discard(uid)
+            self._changed = True
+
+    # --- surviving a restart ------------------------------------------------------------
+
+    def take_changed(self) -> bool:
+        """Tell whether :meth:`state` changed since the last call."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def state(self) -> LedgerState:
+        """Return what must survive a restart."""
+        return LedgerState(
+            starts={
+                " ".join(key): tuple(round(start.at, 3) for start in starts)
+                for key, starts in self._starts.items()
+                if starts
+            },
+            breakers=dict(self.breakers),
+            dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
+        )
+
+    def restore(self, state: LedgerState) -> None:
+        """Take over what an earlier controller remembered."""
+        for name, times in state.starts.items():
+            action, pool, policy = (*name.split(" "), "", "")[:3]
+            known = self._starts.setdefault((action, pool, policy), deque(maxlen=MAX_STARTS))
+            known.extend(Start(at, "") for at in sorted(times))
+        self.breakers.update(state.breakers)
+        self.dropped.update({source: set(uids) for source, uids in state.dropped.items()})
+
+
+def scopes_of(facts: NodeFacts) -> tuple[Scope, ...]:
+    """Return the groups that a node belongs to."""
+    return (
+        Scope(BudgetPer.POOL, facts.pool),
+        Scope(BudgetPer.ZONE, facts.zone),
+        Scope(BudgetPer.CLUSTER, ""),
+    )
+
+
+def escalated(entries: Iterable[Entry]) -> list[str]:
+    """Return the names of those on which automation has ended."""
+    return sorted(entry.name for entry in entries if entry.escalated)

@@ -1,0 +1,72 @@
+"""What planning starts from: a node, and what every policy in force says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from remediator.decide.candidate import ActivePolicy
+from remediator.decide.facts import Malformed, NodeFacts
+from remediator.decide.match import Match
+from remediator.decide.session import DAY, Session
+from remediator.decide.steps import DISRUPTIVE
+from remediator.policy.model import Plan, RemediationPolicy, parse_plan
+
+
+class Matched(NamedTuple):
+    """One policy's answer about a node, and since when it matches."""
+
+    active: ActivePolicy
+    match: Match
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A node with the answers of all policies in force in this world, best candidate first."""
+
+    facts: NodeFacts
+    matched: Mapping[str, Matched] = field(default_factory=dict)
+
+    @property
+    def holding(self) -> list[Matched]:
+        """The policies that match now."""
+        return [one for one in self.matched.values() if one.match.holds]
+
+
+def unusable_session(facts: NodeFacts) -> str:
+    """Say why a node's session cannot be used; "" if it can, or if there is none."""
+    if isinstance(facts.session, Malformed):
+        return facts.session.why
+    if facts.session is None:
+        return ""
+    try:
+        for hold in facts.session.holds:
+            parse_plan(hold.plan)
+    except ValidationError as error:
+        return f"the session's plan cannot be read: {error.errors()[0]['msg']}"
+    return ""
+
+
+def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
+    """Return the plan that a new hold begins with, and whether the attempts are used up.
+
+    When they are, the node is still taken out of service, and nothing more.
+    """
+    if attempt <= policy.spec.limits.max_attempts:
+        return policy.plan, False
+    steps = tuple(step for step in parse_plan(policy.plan).steps if step.action in DISRUPTIVE)
+    if not steps:
+        return policy.plan, True
+    only = Plan.model_construct(steps=steps, recover=policy.spec.recover)
+    return only.model_dump_json(by_alias=True, exclude_defaults=True), True
+
+
+def attempt_of(facts: NodeFacts, now: float) -> int:
+    """Return the number of the node's session, counting those of the last 24 h."""
+    if isinstance(facts.session, Session):
+        return facts.session.attempt
+    return 1 + sum(1 for at in facts.history.attempts if at > now - DAY)

@@ -1,0 +1,231 @@
+"""Stage 3, *plan*: from a node's session, its matches and the guards' answers to what happens now.
+
+The order says who wins: a node that is going away or opted out is left alone; an
+unreadable session freezes it; a person's request or uncordon comes before any
+policy; the end of a fault comes before further steps; new faults come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from remediator.decide.admit import Verdicts
+from remediator.decide.begin import begin
+from remediator.decide.decision import Decision, Hold, NodePhase, Outcome
+from remediator.decide.draft import Draft, World
+from remediator.decide.endings import answer_request, end, keep_waivers, present_faults, unfreeze
+from remediator.decide.facts import NodeMode
+from remediator.decide.ledger import Ledger
+from remediator.decide.look import Look, unusable_session
+from remediator.decide.match import MAX_INSTANCES, Match
+from remediator.decide.recovery import Recovery, recovery
+from remediator.decide.session import (
+    MODE_KEY,
+    Before,
+    HoldState,
+    PolicyHold,
+    Session,
+)
+from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance, record, resend
+from remediator.policy.model import Plan, parse_plan
+
+
+def plan(
+    look: Look,
+    verdicts: Verdicts,
+    *,
+    ledger: Ledger,
+    outcomes: Mapping[str, Outcome],
+    world: World,
+    now: float,
+) -> Decision:
+    """Decide about one node. Pure but for the ledger's memory."""
+    facts = look.facts
+    session = facts.session if isinstance(facts.session, Session) else None
+    draft = Draft(
+        facts=facts, world=world, ledger=ledger, now=now, session=session, history=facts.history
+    )
+    for one in look.matched.values():
+        draft.look_at(one.match.next_look)
+    _plan(draft, look, verdicts, outcomes)
+    holding = look.holding
+    admitted = any(verdicts.get((facts.uid, name), NOT_ASKED) is None for name in look.matched)
+    if admitted and not draft.disruptive:
+        ledger.refund(facts.uid)
+    return draft.finish(
+        matched=tuple(one.active.policy.name for one in holding),
+        reasons=tuple(dict.fromkeys(said for one in holding for said in one.match.reasons)),
+    )
+
+
+def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, Outcome]) -> None:
+    facts = draft.facts
+    if facts.deleting:
+        draft.phase, draft.sentence = NodePhase.LEFT_ALONE, "the node is being deleted"
+        return
+    if facts.mode is NodeMode.DISABLED:
+        draft.phase, draft.sentence = NodePhase.LEFT_ALONE, f"the node says {MODE_KEY}: disabled"
+        return
+    unusable = unusable_session(facts)
+    if unusable:
+        unfreeze(draft, unusable)
+        return
+    if answer_request(draft, look):
+        return
+    session = draft.session
+    if session is not None and _uncordoned_by_hand(draft, session, look):
+        return
+    if session is not None and not _go_on(draft, session, look, verdicts, outcomes):
+        return
+    begin(draft, look, verdicts, outcomes)
+    keep_waivers(draft)
+    _name_phase(draft, look)
+
+
+def _uncordoned_by_hand(draft: Draft, session: Session, look: Look) -> bool:
+    """Yield to a person who uncordoned a node that we had cordoned."""
+    if draft.facts.unschedulable or not session.added.cordoned:
+        return False
+    why = "uncordoned by hand: the session is cancelled, and this fault is left to people"
+    end(draft, session, why, action="cancel", undo=False, waived=present_faults(session, look))
+    draft.phase = NodePhase.WAIVED
+    return True
+
+
+def _go_on(
+    draft: Draft,
+    session: Session,
+    look: Look,
+    verdicts: Verdicts,
+    outcomes: Mapping[str, Outcome],
+) -> bool:
+    """Bring every hold of a session forward. False: none is left, and the session has ended."""
+    session = _cordon_again(draft, session)
+    kept: list[PolicyHold] = []
+    undo = False
+    for held in session.holds:
+        steps = parse_plan(held.plan)
+        hold = record(session, held, steps, outcomes, draft.now)
+        matched = look.matched.get(hold.policy)
+        if matched is None:
+            _orphaned(draft, session, hold, steps)
+            kept.append(hold)
+            continue
+        hold = _with_new_instances(hold, matched.match)
+        where = recovery(draft, hold, steps, matched.match)
+        if where in {Recovery.UNDO, Recovery.KEEP}:
+            undo = undo or where is Recovery.UNDO
+            continue
+        if where is Recovery.FAULTY:
+            verdict = verdicts.get((draft.facts.uid, hold.policy), NOT_ASKED)
+            session, hold = advance(
+                draft,
+                session,
+                hold,
+                plan=steps,
+                match=matched.match,
+                verdict=verdict,
+                outcomes=outcomes,
+            )
+            _tell_if_stale(draft, session, hold, steps, matched.match)
+        resend(draft, session, hold, steps)
+        kept.append(hold)
+    if not kept:
+        why = "recovered" if undo else "recovered; the policy leaves what it did in place"
+        end(draft, session, why, action="uncordon", undo=undo)
+        draft.phase = NodePhase.RECOVERING
+        return False
+    draft.session = replace(session, holds=tuple(kept))
+    if draft.session != draft.facts.session:
+        draft.act("record", kept[0].policy, "progress recorded")
+    return True
+
+
+def _cordon_again(draft: Draft, session: Session) -> Session:
+    """Take back "was cordoned before": whoever cordoned it uncordoned it, so decide anew."""
+    if draft.facts.unschedulable or not session.before.cordoned or session.added.cordoned:
+        return session
+    holds = tuple(_back_to_cordon(hold, draft.now) for hold in session.holds)
+    return replace(session, before=Before(taints=session.before.taints), holds=holds)
+
+
+def _back_to_cordon(hold: PolicyHold, now: float) -> PolicyHold:
+    at = next((one.step for one in hold.results if one.action in DISRUPTIVE), None)
+    if at is None or hold.state not in {HoldState.RUNNING, HoldState.DONE}:
+        return hold
+    return replace(
+        hold,
+        step=at,
+        step_since=now,
+        state=HoldState.RUNNING,
+        results=tuple(one for one in hold.results if one.step < at),
+    )
+
+
+def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:
+    """Add fault instances that joined: the session ends only when all of them are clear."""
+    new = [one for one in match.instances if one not in hold.instances] if match.holds else []
+    if not new or len(hold.instances) >= MAX_INSTANCES:
+        return hold
+    return replace(hold, instances=(*hold.instances, *new)[:MAX_INSTANCES], reasons=match.reasons)
+
+
+def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
+    """Stop where a policy was removed or may no longer enforce: no new step, nothing undone."""
+    name = draft.facts.name
+    why = (
+        "removed, or not in force here any more: nothing further is done and nothing undone; "
+        f"`remediator cancel {name}` undoes it, `remediator release {name}` keeps it"
+    )
+    draft.hold(Hold(hold.policy, "policy", why))
+    draft.tell(
+        f"{session.id}/{hold.policy}/orphaned",
+        f"{name}: policy {hold.policy} is gone",
+        f"Policy {hold.policy} is {why}.",
+        to=draft.channels(steps),
+        policy=hold.policy,
+    )
+
+
+def _tell_if_stale(
+    draft: Draft, session: Session, hold: PolicyHold, steps: Plan, match: Match
+) -> None:
+    """Tell people once when the facts under a running session go stale."""
+    if match.fresh or not match.holds:
+        return
+    draft.tell(
+        f"{session.id}/{hold.policy}/stale",
+        f"{draft.facts.name}: its agent is silent",
+        f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
+        to=draft.channels(steps),
+        policy=hold.policy,
+    )
+
+
+def _name_phase(draft: Draft, look: Look) -> None:
+    """Say in one word where the node stands, and per hold how far it got."""
+    session = draft.session
+    if session is None:
+        if any(hold.guard == "waived" for hold in draft.holds):
+            draft.phase = NodePhase.WAIVED
+        elif look.holding:
+            draft.phase = NodePhase.MATCHED
+        return
+    draft.phase = _session_phase(draft, session)
+    for hold in session.holds:
+        steps = parse_plan(hold.plan).steps
+        at = steps[hold.step].action if hold.step < len(steps) else hold.state.value
+        draft.steps.append(f"{hold.policy}: {min(hold.step + 1, len(steps))}/{len(steps)} {at}")
+    draft.sentence = draft.sentence or f"{', '.join(session.holds[0].reasons)}"
+
+
+def _session_phase(draft: Draft, session: Session) -> NodePhase:
+    if session.escalated:
+        return NodePhase.ESCALATED
+    if any(hold.state is HoldState.HELD for hold in session.holds):
+        return NodePhase.HELD
+    if any(hold.guard == "recovery" for hold in draft.holds):
+        return NodePhase.RECOVERING
+    return NodePhase.IN_SESSION

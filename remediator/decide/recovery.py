@@ -1,0 +1,89 @@
+"""When one policy lets go of a node: positive evidence, newer than its last step, for long enough.
+
+Asked of the hold's own fault instances, so that a policy that was edited or
+replaced meanwhile cannot make a faulty node look well.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from node_agent.contract import ConditionType
+from remediator.decide.decision import Hold
+from remediator.decide.draft import Draft
+from remediator.decide.match import Answer, Match, instance_answer
+from remediator.decide.session import HoldState, PolicyHold
+from remediator.decide.steps import DISRUPTIVE
+from remediator.policy.model import Plan, RecoverWhen
+from remediator.policy.quantities import format_duration
+
+
+class Recovery(Enum):
+    """Where one hold stands on its way to an end."""
+
+    FAULTY = auto()
+    """The fault is there, or it cannot be told."""
+    CLEARING = auto()
+    """Clear, but not yet for long enough, or it ends by hand."""
+    UNDO = auto()
+    """Over: what was added for it goes, unless another policy holds it."""
+    KEEP = auto()
+    """Over, and what was added stays, as the policy says (``recover.when: never``)."""
+
+
+def recovery(draft: Draft, hold: PolicyHold, plan: Plan, match: Match | None) -> Recovery:
+    """Tell where a hold stands, and remember since when it has been clear."""
+    key = (hold.policy, draft.facts.uid)
+    clear_since = draft.ledger.clear_since
+    if hold.state is HoldState.ESCALATED or not _clear(draft, hold, match):
+        clear_since.pop(key, None)
+        return Recovery.FAULTY
+    since = clear_since.setdefault(key, draft.now)
+    due = since + plan.recover.for_
+    if plan.recover.when is RecoverWhen.NEVER:
+        return Recovery.KEEP
+    if plan.recover.when is RecoverWhen.MANUAL:
+        _ask_people(draft, hold, plan)
+        return Recovery.CLEARING
+    if draft.now >= due:
+        return Recovery.UNDO
+    why = f"clear, and must stay so for {format_duration(plan.recover.for_)}"
+    draft.hold(Hold(hold.policy, "recovery", why, due))
+    return Recovery.CLEARING
+
+
+def _clear(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:
+    facts, now = draft.facts, draft.now
+    if not facts.ready or (match is not None and match.answer >= Answer.PENDING):
+        return False
+    if any(instance_answer(one, facts, now) is not Answer.CLEAR for one in hold.instances):
+        return False
+    return bool(hold.instances) and _newer_than_last_step(draft, hold)
+
+
+def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:
+    """Tell whether the conditions' writers have spoken since we last changed the node."""
+    changes = (result.at for result in hold.results if result.action in DISRUPTIVE)
+    last = max(changes, default=hold.since)
+    names = {_writer(instance) for instance in hold.instances}
+    spoken = [draft.facts.conditions[name] for name in names if name in draft.facts.conditions]
+    return all(condition.seen > last or condition.since > last for condition in spoken)
+
+
+def _writer(instance: str) -> str:
+    """Return the condition that speaks for a fault instance."""
+    kind, _, rest = instance.partition(":")
+    return rest.partition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
+
+
+def _ask_people(draft: Draft, hold: PolicyHold, plan: Plan) -> None:
+    name, session = draft.facts.name, draft.session
+    why = f"clear; recover.when is manual: `remediator cancel {name}` undoes it"
+    draft.hold(Hold(hold.policy, "recovery", why))
+    draft.tell(
+        f"{session.id if session else draft.facts.uid}/{hold.policy}/clear",
+        f"{name}: the fault has cleared",
+        f"Policy {hold.policy} ends by hand: `remediator cancel {name}` undoes what it did.",
+        to=draft.channels(plan),
+        policy=hold.policy,
+    )

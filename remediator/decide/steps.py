@@ -1,0 +1,215 @@
+"""One policy's steps on one node: from where its hold stands to where it can go now.
+
+A step that must be waited for stops here and says until when. A step that is
+held by a guard stops here without its deadline running: waiting is not failing.
+Messages and events are marked ``undelivered`` in the same write that moves past
+them, and sent again under the same key until their outcome is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from remediator.decide.decision import Hold, Outcome, SendMessage, Urgency, WriteEvent
+from remediator.decide.draft import Draft
+from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.match import Match
+from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
+from remediator.policy.model import OnFailure, Plan, Step
+
+
+DISRUPTIVE: Final = frozenset({"cordon"})
+"""Actions that take capacity away: the ones that guards are asked about."""
+
+NOT_ASKED: Final = Hold("", "order", "waits for its turn")
+
+
+def message_key(session_id: str, policy: str, step: int) -> str:
+    """Return the idempotency key of a step's message or event."""
+    return f"{session_id}/{policy}/{step}"
+
+
+def wants(
+    facts: NodeFacts, session: Session | None, hold: PolicyHold | None, plan: Plan
+) -> str | None:
+    """Return the disruptive action that a policy would take now if the guards let it, or None.
+
+    Steps that nobody waits for are passed on the way, as :func:`advance` does.
+    """
+    if hold is not None and hold.state is not HoldState.RUNNING:
+        return None
+    if facts.unschedulable or (session is not None and session.added.cordoned):
+        return None
+    if facts.mode is NodeMode.NOTIFY_ONLY:
+        return None
+    for step in plan.steps[hold.step if hold is not None else 0 :]:
+        if step.action in DISRUPTIVE:
+            return step.action
+        if step.after_failure is not OnFailure.CONTINUE:
+            return None
+    return None
+
+
+def advance(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    *,
+    plan: Plan,
+    match: Match,
+    verdict: Hold | None,
+    outcomes: Mapping[str, Outcome],
+) -> tuple[Session, PolicyHold]:
+    """Run a hold's steps as far as they go now. Returns the session and the hold after it."""
+    while hold.state is HoldState.RUNNING and hold.step < len(plan.steps):
+        step = plan.steps[hold.step]
+        if step.action in DISRUPTIVE:
+            taken = _cordon(draft, session, hold, match, verdict)
+        else:
+            taken = _tell(draft, session, hold, step, outcomes)
+        if taken is None:
+            break
+        session, hold = taken
+    if hold.state is HoldState.RUNNING and hold.step >= len(plan.steps):
+        hold = replace(hold, state=HoldState.DONE)
+    return session, hold
+
+
+def resend(draft: Draft, session: Session, hold: PolicyHold, plan: Plan) -> None:
+    """Emit again what is not known to be delivered. The same key is sent once by the shell."""
+    for at in hold.undelivered:
+        _emit(draft, session, hold, plan.steps[at], at)
+
+
+def record(
+    session: Session, hold: PolicyHold, plan: Plan, outcomes: Mapping[str, Outcome], now: float
+) -> PolicyHold:
+    """Take in what became of messages and events that nobody waits for."""
+    for at in hold.undelivered:
+        outcome = outcomes.get(message_key(session.id, hold.policy, at))
+        if outcome is None or at == hold.step:
+            continue
+        result = Result.DONE if outcome.delivered else Result.FAILED
+        ended = StepResult(
+            step=at, action=plan.steps[at].action, result=result, at=now, note=outcome.note
+        )
+        hold = replace(
+            hold,
+            results=(*hold.results, ended),
+            undelivered=tuple(other for other in hold.undelivered if other != at),
+        )
+    return hold
+
+
+def _cordon(
+    draft: Draft, session: Session, hold: PolicyHold, match: Match, verdict: Hold | None
+) -> tuple[Session, PolicyHold] | None:
+    """Cordon, unless it is cordoned already; None where it has to wait."""
+    facts, now = draft.facts, draft.now
+    if facts.mode is NodeMode.NOTIFY_ONLY:
+        note = "the node says notify-only"
+        return session, _ended(hold, "cordon", Result.CANCELLED, now, note)
+    if session.added.cordoned:
+        return session, _ended(hold, "cordon", Result.DONE, now, "cordoned by us already")
+    if facts.unschedulable:
+        session = replace(session, before=replace(session.before, cordoned=True))
+        return session, _ended(hold, "cordon", Result.DONE, now, "was cordoned before")
+    if not match.holds:
+        why = "it cannot be told whether the fault is still there"
+        draft.hold(Hold(hold.policy, "facts", why, match.next_look))
+        return None
+    if verdict is not None:
+        draft.hold(verdict if verdict is not NOT_ASKED else verdict._replace(policy=hold.policy))
+        if verdict is NOT_ASKED:
+            draft.look_at(now + 1.0)
+        return None
+    draft.unschedulable = True
+    why = f"cordon by {hold.policy}: {', '.join(match.reasons)}"
+    draft.act("cordon", hold.policy, why, disruptive=True)
+    session = replace(session, added=replace(session.added, cordoned=True))
+    return session, _ended(hold, "cordon", Result.DONE, now)
+
+
+def _tell(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    step: Step,
+    outcomes: Mapping[str, Outcome],
+) -> tuple[Session, PolicyHold] | None:
+    """Send a message or event; wait for its outcome only where a failure matters."""
+    at, now = hold.step, draft.now
+    if step.after_failure is OnFailure.CONTINUE:
+        _emit(draft, session, hold, step, at)
+        undelivered = (*(one for one in hold.undelivered if one != at), at)
+        return session, replace(hold, step=at + 1, step_since=now, undelivered=undelivered)
+    outcome = outcomes.get(message_key(session.id, hold.policy, at))
+    deadline = hold.step_since + step.timeout
+    if outcome is None and now < deadline:
+        draft.look_at(deadline)
+        _emit(draft, session, hold, step, at)
+        return None
+    if outcome is not None and outcome.delivered:
+        return session, _ended(hold, step.action, Result.DONE, now)
+    result = Result.TIMED_OUT if outcome is None else Result.FAILED
+    note = outcome.note if outcome is not None else "no outcome before its deadline"
+    return session, _failed(draft, session, hold, step=step, result=result, note=note)
+
+
+def _failed(
+    draft: Draft, session: Session, hold: PolicyHold, *, step: Step, result: Result, note: str
+) -> PolicyHold:
+    """Record a failed step, and stop the hold as its ``onFailure`` says."""
+    ended = StepResult(step=hold.step, action=step.action, result=result, at=draft.now, note=note)
+    escalate = step.after_failure is OnFailure.ESCALATE
+    state = HoldState.ESCALATED if escalate else HoldState.HELD
+    draft.tell(
+        f"{session.id}/{hold.policy}/failed/{hold.step}",
+        f"{draft.facts.name}: {step.action} {result.value}",
+        f"{note}. The remediation stops here; `remediator retry {draft.facts.name}` "
+        "runs the step again.",
+        policy=hold.policy,
+        urgency=Urgency.CRITICAL,
+    )
+    draft.act("record", hold.policy, f"{step.action} of {hold.policy} {result.value}: {note}")
+    return replace(hold, state=state, results=(*hold.results, ended))
+
+
+def _ended(hold: PolicyHold, action: str, result: Result, now: float, note: str = "") -> PolicyHold:
+    ended = StepResult(step=hold.step, action=action, result=result, at=now, note=note)
+    return replace(hold, step=hold.step + 1, step_since=now, results=(*hold.results, ended))
+
+
+def _emit(draft: Draft, session: Session, hold: PolicyHold, step: Step, at: int) -> None:
+    key = message_key(session.id, hold.policy, at)
+    said = ", ".join(hold.reasons)
+    if step.event is not None:
+        draft.effects.append(
+            WriteEvent(
+                key=key,
+                node=draft.facts.name,
+                uid=draft.facts.uid,
+                reason=step.event.reason,
+                message=step.event.message or f"policy {hold.policy}: {said}",
+                policy=hold.policy,
+                step=at,
+            ),
+        )
+    elif step.notify is not None:
+        state = "cordoned" if session.added.cordoned or session.before.cordoned else "not cordoned"
+        text = step.notify.message or f"policy {hold.policy} holds this node ({state})"
+        draft.effects.append(
+            SendMessage(
+                key=key,
+                to=step.notify.to,
+                title=f"{draft.facts.name}: {said}",
+                text=text,
+                node=draft.facts.name,
+                policy=hold.policy,
+                step=at,
+                urgency=Urgency.WARNING,
+            ),
+        )

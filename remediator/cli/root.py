@@ -1,0 +1,266 @@
+"""Commands and flags. Only typer is imported here: bodies import what they need.
+
+Exit codes: 0 done; 1 the cluster or the controller said no, or nothing; 2 bad input.
+"""
+# PLC0415: bodies import lazily, so that --help stays quick.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from remediator.cli.failure import Failure
+
+
+app = typer.Typer(
+    name="remediator",
+    help="Takes GPU nodes out of service by tested policies, and brings them back.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+policy_app = typer.Typer(
+    help="Check policy files; print their JSON schema.", no_args_is_help=True, rich_markup_mode=None
+)
+breaker_app = typer.Typer(
+    help="Breakers that stop a policy when too many nodes match.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(policy_app, name="policy")
+app.add_typer(breaker_app, name="breaker")
+
+Kubeconfig = Annotated[
+    str, typer.Option(help="Kubeconfig file. Default: $KUBECONFIG or ~/.kube/config.")
+]
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig. Default: its current.")]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        envvar="REMEDIATOR_NAMESPACE", show_envvar=False, help="Namespace of the controller."
+    ),
+]
+Reason = Annotated[str, typer.Option(help="Why; shown to others.")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+Wait = Annotated[
+    float, typer.Option(metavar="SECONDS", help="How long to wait for the controller's answer.")
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the answer.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="table|json", help="How to print the result.")
+]
+NAMESPACE = "gpu-remediator"
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def run(context: typer.Context) -> None:
+    """Run the controller: watch the nodes, decide by the policies, act (dry-run by default)."""
+    # Its flags are the settings, whose one definition takes 0.4 s to import: they are read
+    # by a command of their own, made when it is needed.
+    from remediator.cli.run import run_app
+
+    run_app()(args=context.args, prog_name=f"{context.command_path}")
+
+
+@app.command()
+def status(
+    *,
+    output: Output = "table",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Show what the controller does and what holds it: nodes, guards, policies."""
+    from remediator.cli.status import show_status
+
+    guarded(show_status, _target(kubeconfig, context, namespace), output=_format(output))
+
+
+@app.command()
+def cancel(
+    node: NodeName,
+    *,
+    reason: Reason = "",
+    wait: Wait = 10.0,
+    no_wait: NoWait = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """End the remediation of NODE, undo what was added, and leave this fault to people."""
+    target = _target(kubeconfig, context, namespace)
+    _request("cancel", node, target, reason=reason, wait=0.0 if no_wait else wait)
+
+
+@app.command()
+def release(
+    node: NodeName,
+    *,
+    reason: Reason = "",
+    wait: Wait = 10.0,
+    no_wait: NoWait = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """End the remediation of NODE and keep the node as it is: it is yours now."""
+    target = _target(kubeconfig, context, namespace)
+    _request("release", node, target, reason=reason, wait=0.0 if no_wait else wait)
+
+
+@app.command()
+def unfreeze(
+    node: NodeName,
+    *,
+    reason: Reason = "",
+    wait: Wait = 10.0,
+    no_wait: NoWait = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Drop an unreadable session annotation of NODE and let the controller decide anew."""
+    target = _target(kubeconfig, context, namespace)
+    _request("unfreeze", node, target, reason=reason, wait=0.0 if no_wait else wait)
+
+
+@app.command()
+def retry(
+    node: NodeName,
+    *,
+    reason: Reason = "",
+    wait: Wait = 10.0,
+    no_wait: NoWait = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Run the failed or escalated step of NODE again, with a new set of attempts."""
+    target = _target(kubeconfig, context, namespace)
+    _request("retry", node, target, reason=reason, wait=0.0 if no_wait else wait)
+
+
+@app.command()
+def pause(
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Stop every write, also undo and recovery.")
+    ] = False,
+    reason: Reason = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Stop new disruptive steps. Recovery, undo and messages go on, unless --all."""
+    from remediator.cli.control import pause as act
+
+    target = _target(kubeconfig, context, namespace)
+    guarded(act, target, everything=everything, reason=reason)
+
+
+@app.command()
+def resume(
+    *,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """End a pause."""
+    from remediator.cli.control import resume as act
+
+    guarded(act, _target(kubeconfig, context, namespace))
+
+
+@breaker_app.command("reset")
+def breaker_reset(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As `status` names it.")],
+    *,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--drop",
+            help="Handle the nodes that match now, or leave them until they clear and return.",
+        ),
+    ] = False,
+    reason: Reason = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Close an open breaker."""
+    from remediator.cli.control import reset_breaker as act
+
+    target = _target(kubeconfig, context, namespace)
+    guarded(act, target, source=source, keep=keep, reason=reason)
+
+
+@policy_app.command("check")
+def policy_check(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Policy files.")],
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="RemediatorConfig file: also checked, with its channels.")
+    ] = None,
+    output: Output = "table",
+) -> None:
+    """Check policy files. Exit code 2 if anything is wrong."""
+    from remediator.cli.policies import check
+
+    guarded(check, paths, config=config, output=_format(output))
+
+
+@policy_app.command("schema")
+def policy_schema(
+    *,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="RemediationPolicy or RemediatorConfig.")
+    ] = "RemediationPolicy",
+) -> None:
+    """Print the JSON schema of policy files, for editors."""
+    from remediator.cli.policies import schema
+
+    guarded(schema, kind)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    typer.echo(f"remediator {installed('gpu-remediator')}")
+
+
+def guarded(work: Any, *args: Any, **kwargs: Any) -> None:
+    """Do the work; a failure becomes a sentence on stderr and an exit code."""
+    try:
+        work(*args, **kwargs)
+    except Failure as failure:
+        typer.echo(str(failure), err=True)
+        raise typer.Exit(failure.code) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _target(kubeconfig: str, context: str, namespace: str) -> Any:
+    from remediator.cli.cluster import Target
+
+    return Target(kubeconfig or None, context or None, namespace)
+
+
+def _request(verb: str, node: str, target: Any, *, reason: str, wait: float) -> None:
+    from remediator.cli.requests import ask
+
+    guarded(ask, target, verb, node, reason=reason, wait=wait)
+
+
+def _format(output: str) -> str:
+    if output not in {"table", "json"}:
+        raise typer.BadParameter(f"{output} is neither table nor json", param_hint="--output")
+    return output

@@ -1,0 +1,213 @@
+"""`remediator status`: the controller's own account of itself, as text or JSON.
+
+It is read from a ConfigMap with the user's credentials, so it needs no way to the
+controller; and it is shown with its age, because an account whose writer is gone is
+history.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import typer
+
+from remediator.cli.cluster import Target, on_cluster
+from remediator.cli.failure import Failure
+from remediator.kube.client import ApiClient
+from remediator.kube.configmap import ConfigMaps
+from remediator.policy.quantities import format_duration
+from remediator.record.status import (
+    REFRESH_SECONDS,
+    STATUS_CONFIGMAP,
+    STATUS_KEY,
+    BreakerStatus,
+    BudgetStatus,
+    NodeStatus,
+    Status,
+    StatusUnreadableError,
+    decode_status,
+)
+
+
+STALE_SECONDS: Final = 2.5 * REFRESH_SECONDS
+_TITLES: Final = ("NODE", "PHASE", "FAULTS", "POLICY", "STEP", "NEXT LOOK", "HELD BY")
+
+
+def show_status(target: Target, *, output: str) -> None:
+    """Print the status.
+
+    Raises:
+        Failure: there is none, or it cannot be read.
+    """
+
+    async def work(api: ApiClient) -> str:
+        return await _read_text(api, target.namespace)
+
+    text = on_cluster(target, work)
+    status = _decode(text)
+    if output == "json":
+        typer.echo(msgspec.json.format(text, indent=2))
+    else:
+        typer.echo(render_status(status, now=time.time()))
+
+
+async def read_status(api: ApiClient, namespace: str) -> Status:
+    """Read the status.
+
+    Raises:
+        Failure: there is none, or it cannot be read.
+    """
+    return _decode(await _read_text(api, namespace))
+
+
+async def _read_text(api: ApiClient, namespace: str) -> str:
+    found = await ConfigMaps(api=api, namespace=namespace).read(STATUS_CONFIGMAP)
+    if found is None or STATUS_KEY not in found.data:
+        raise Failure(
+            f"no controller has ever written a status in namespace {namespace}"
+            " (`remediator run` starts one; --namespace looks elsewhere)"
+        )
+    return found.data[STATUS_KEY]
+
+
+def _decode(text: str) -> Status:
+    try:
+        return decode_status(text)
+    except StatusUnreadableError as error:
+        raise Failure(f"error: {error}") from error
+
+
+def render_status(status: Status, *, now: float) -> str:
+    """Return the status as people read it. `now` is seconds since the epoch, our clock."""
+    lines = [*_head(status, now), *_guards(status, now), *_policies(status)]
+    nodes = _nodes(status, now)
+    return "\n".join([*lines, "", *nodes] if nodes else lines)
+
+
+def _head(status: Status, now: float) -> Iterator[str]:
+    age = max(0.0, now - status.time)
+    if age > STALE_SECONDS:
+        yield (
+            f"STALE: written {_ago(age)} by {status.leader}, who has not been heard of since:"
+            " no controller is running, or it cannot reach the API server"
+        )
+    yield (
+        f"leader {status.leader}, mode {status.mode}, {status.gpu_nodes} GPU nodes of"
+        f" {status.nodes_total}, {len(status.policies)} policies, written {_ago(age)}"
+    )
+    if status.pause is not None:
+        scope = "EVERYTHING PAUSED" if status.pause.everything else "PAUSED"
+        why = f": {status.pause.reason}" if status.pause.reason else ""
+        yield f"{scope} by {status.pause.by} since {status.pause.since}{why}"
+    if not status.synced:
+        yield "NOT SYNCED: the controller does not see the nodes now"
+    if status.settling_until is not None and status.settling_until > now:
+        yield f"settling: no new disruptive step for {_span(status.settling_until - now)}"
+    counts = ", ".join(f"{count} {phase}" for phase, count in sorted(status.phases.items()))
+    if counts:
+        yield f"nodes: {counts}"
+    yield from (f"note: {note}" for note in status.notes)
+
+
+def _guards(status: Status, now: float) -> Iterator[str]:
+    for budget in status.budgets:
+        yield _budget(budget)
+    for rate in status.rates:
+        of = f" of {rate.policy}" if rate.policy else ""
+        again = f", next in {_span(rate.next_at - now)}" if rate.next_at else ""
+        dry = _dry(dry_run=rate.dry_run)
+        yield f"rate {rate.action} {rate.scope}{of}{dry}: {rate.used} of {rate.limit}{again}"
+    for breaker in status.breakers:
+        if breaker.open:
+            yield _breaker(breaker, now)
+    box = status.outbox
+    if box is not None and (box.pending or box.failed):
+        last = f" (last: {box.last_failure})" if box.last_failure else ""
+        yield f"messages: {box.pending} waiting, {box.failed} given up{last}"
+
+
+def _budget(budget: BudgetStatus) -> str:
+    of = f" of {budget.policy}" if budget.policy else ""
+    holders = f", held by {_some(budget.holders)}" if budget.holders else ""
+    waiting = (
+        f"; {_some(budget.escalated)} escalated: only people can free the place"
+        if budget.escalated
+        else ""
+    )
+    dry = _dry(dry_run=budget.dry_run)
+    return f"budget {budget.scope}{of}{dry}: {budget.used} of {budget.limit}{holders}{waiting}"
+
+
+def _breaker(breaker: BreakerStatus, now: float) -> str:
+    since = f" since {_span(now - breaker.since)}" if breaker.since is not None else ""
+    why = breaker.reason or f"{breaker.seen} nodes, limit {breaker.limit}"
+    return (
+        f"BREAKER OPEN {breaker.source}{_dry(dry_run=breaker.dry_run)}{since}: {why}."
+        f" `remediator breaker reset {breaker.source}` closes it"
+    )
+
+
+def _policies(status: Status) -> Iterator[str]:
+    for policy in status.policies:
+        mode = policy.effective_mode
+        if policy.mode != policy.effective_mode:
+            mode = f"{mode} (its own: {policy.mode})"
+        yield f"policy {policy.name} {policy.version}: {mode}, matches {policy.matching} nodes"
+    for problem in status.policy_problems:
+        yield f"POLICY FILE {problem.message}"
+
+
+def _nodes(status: Status, now: float) -> list[str]:
+    if not status.nodes:
+        return ["all nodes are well"] if not status.nodes_left_out else []
+    rows = [_TITLES, *(_row(node, now) for node in status.nodes)]
+    lines = table(rows)
+    if status.nodes_left_out:
+        lines.append(f"... and {status.nodes_left_out} more nodes, for which there was no room")
+    return lines
+
+
+def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
+    held = "; ".join(f"{hold.guard}: {hold.reason}" for hold in node.holds)
+    look = _span(node.next_look - now) if node.next_look is not None else "-"
+    return (
+        node.node,
+        f"{node.phase}{_dry(dry_run=node.dry_run)}",
+        ", ".join(node.faults) or "-",
+        ", ".join(node.policies) or "-",
+        ", ".join(node.steps) or "-",
+        look,
+        held or "-",
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lay out rows in columns; the last one is as wide as it needs to be."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def _some(names: Iterable[str], *, limit: int = 5) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - limit} more" if len(listed) > limit else ""
+    return ", ".join(listed[:limit]) + more
+
+
+def _dry(*, dry_run: bool) -> str:
+    return " [dry-run]" if dry_run else ""
+
+
+def _ago(seconds: float) -> str:
+    return f"{_span(seconds)} ago"
+
+
+def _span(seconds: float) -> str:
+    """Whole seconds below an hour, whole minutes above."""
+    rounded = max(0.0, seconds)
+    return format_duration(float(int(rounded if rounded < 3600 else rounded // 60 * 60)))  # noqa: PLR2004

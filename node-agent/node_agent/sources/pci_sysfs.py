@@ -12,11 +12,16 @@ Not known here: a GPU that answers on PCI and whose driver or firmware hangs.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from node_agent.health.fold import Device
-from node_agent.health.state import DeviceClass
+
+class DeviceClass(StrEnum):
+    """What a PCI device of the vendor is, as far as we care."""
+
+    GPU = "gpu"
+    NVSWITCH = "nvswitch"
 
 
 VENDOR_NVIDIA: Final = 0x10DE
@@ -26,6 +31,14 @@ _CLASSES: Final = {
     0x0680: DeviceClass.NVSWITCH,  # bridge, other
 }
 _ALL_ONES: Final = b"\xff\xff"
+
+
+class Device(NamedTuple):
+    """One device now. ``answers`` False: its registers read as all ones."""
+
+    pci: str
+    kind: DeviceClass
+    answers: bool
 
 
 class PciUnavailableError(Exception):

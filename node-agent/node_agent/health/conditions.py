@@ -1,0 +1,195 @@
+"""The state to what stands on the Node: conditions, and the annotation behind them.
+
+Invariants:
+
+- A condition is ``True`` exactly when an open fault raises it.
+- It is ``False`` only when every view that it needs works: unknown is never well.
+- A type that no working view can raise is left out, or, if we wrote it earlier, becomes
+  ``Unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from node_agent.contract import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    Fault,
+    FaultKind,
+    Reason,
+    encode_report,
+    xid_reason,
+)
+from node_agent.health.faults import OpenFault
+from node_agent.health.state import NodeHealth
+from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
+
+
+class View(StrEnum):
+    """What the agent can look at. Each can be missing without harm to the others."""
+
+    KERNEL_LOG = "kernel_log"
+    PCI = "pci"
+    BOOT_ID = "boot_id"
+    STATE_FILE = "state_file"
+    LOCAL_SOCKET = "local_socket"
+
+
+class ViewState(NamedTuple):
+    """Whether a view works now; if not, why, in words for people."""
+
+    up: bool
+    reason: str = ""
+
+
+class _Sources(NamedTuple):
+    """``raisers``: views that can make it true; ``needed``: all that ``False`` rests on."""
+
+    raisers: frozenset[View]
+    needed: frozenset[View]
+    fine: str
+
+
+_LOG: Final = frozenset((View.KERNEL_LOG,))
+_NOTHING: Final[frozenset[View]] = frozenset()
+
+SOURCES: Final[Mapping[ConditionType, _Sources]] = {
+    ConditionType.XID_ERROR: _Sources(_LOG, _LOG, "no unresolved Xid or SXid in the kernel log"),
+    ConditionType.RECOVERY_ACTION_REQUIRED: _Sources(
+        _LOG, _LOG, "the driver has asked for no recovery action (Xid 154)"
+    ),
+    ConditionType.LOST: _Sources(
+        frozenset((View.KERNEL_LOG, View.PCI)),
+        frozenset((View.PCI,)),
+        "every expected device is on PCI and answers",
+    ),
+    ConditionType.MEMORY_DEGRADED: _Sources(
+        _LOG, _LOG, "no unresolved memory fault in the kernel log"
+    ),
+    ConditionType.INTERCONNECT_DEGRADED: _Sources(
+        _LOG, _LOG, "no unresolved NVLink or NVSwitch fault in the kernel log"
+    ),
+    # Sources of these two are not built yet.
+    ConditionType.OVERHEATING: _Sources(_NOTHING, _NOTHING, ""),
+    ConditionType.DRIVER_UNRESPONSIVE: _Sources(_NOTHING, _NOTHING, ""),
+}
+_MAX_NAMED: Final = 3
+
+
+class Desired(NamedTuple):
+    """What the Node should show. ``urgent`` changes when people or policies must know at once."""
+
+    conditions: tuple[Condition, ...]
+    annotation: str
+    faults: Mapping[str, OpenFault]
+    urgent: tuple[object, ...]
+
+
+def desired(
+    health: NodeHealth,
+    views: Mapping[View, ViewState],
+    *,
+    written: Collection[ConditionType],
+) -> Desired:
+    """What the Node should show for this state.
+
+    Args:
+        health: the state.
+        views: which views work.
+        written: types that this agent, or one before it, has written on this Node.
+    """
+    conditions = tuple(
+        condition
+        for kind in ConditionType
+        if (condition := condition_of(kind, health, views, written=kind in written)) is not None
+    )
+    faults: tuple[Fault, ...] = tuple(fault.published() for fault in health.worst_first())
+    # What is only a count does not hurry; who, what and how bad does.
+    urgent = (
+        *((c.type, c.status, c.reason) for c in conditions),
+        *sorted((f.key, f.severity, f.action, f.boot_id) for f in health.faults.values()),
+    )
+    return Desired(conditions, encode_report(faults, boot_id=health.boot_id), health.faults, urgent)
+
+
+def condition_of(
+    kind: ConditionType,
+    health: NodeHealth,
+    views: Mapping[View, ViewState],
+    *,
+    written: bool,
+) -> Condition | None:
+    """One condition; None if this node has no business to write it."""
+    raisers = [f for f in health.worst_first() if _reason(f, kind) is not None]
+    if raisers:
+        # What the driver asks for is the consequence; the reason names the fault.
+        root = next((f for f in raisers if f.code != RECOVERY_ACTION_CHANGED), raisers[0])
+        reason = _reason(root, kind) or ""
+        return Condition(kind, ConditionStatus.TRUE, reason, _message(root, raisers))
+    sources = SOURCES[kind]
+    if not any(views[view].up for view in sources.raisers) and not written:
+        return None
+    unknown = _why_unknown(sources, health, views)
+    if unknown:
+        return Condition(kind, ConditionStatus.UNKNOWN, Reason.NOT_CHECKED, unknown)
+    return Condition(kind, ConditionStatus.FALSE, Reason.NO_FAULT, sources.fine)
+
+
+def _why_unknown(sources: _Sources, health: NodeHealth, views: Mapping[View, ViewState]) -> str:
+    if not sources.raisers:
+        return "this agent has no source for it"
+    down = [view for view in sorted(sources.needed) if not views[view].up]
+    if down:
+        return "; ".join(f"{view.value} does not work: {views[view].reason}" for view in down)
+    if health.forgotten:
+        return (
+            "the state file was unreadable, so faults of earlier boots are not known; "
+            "set-healthy says that there are none"
+        )
+    if View.PCI in sources.needed and not health.expected:
+        return "no GPU is on PCI and none was ever seen there"
+    return ""
+
+
+def _reason(fault: OpenFault, kind: ConditionType) -> str | None:
+    for raised in fault.rule.raises:
+        if raised.type is not kind:
+            continue
+        if raised.reason:
+            return raised.reason
+        if kind is ConditionType.RECOVERY_ACTION_REQUIRED and fault.reason:
+            return fault.reason
+        return xid_reason(fault.kind, fault.code or 0)
+    return None
+
+
+def _message(root: OpenFault, raisers: list[OpenFault]) -> str:
+    """Says what, where, and what is advised. Counts stay out: they would change too often."""
+    parts = [describe(root)]
+    if root.action and root.action != "NONE":
+        parts.append(f"advised: {root.action}")
+    others = [_name(f) + (f" on {f.pci}" if f.pci else "") for f in raisers if f is not root]
+    if others:
+        more = len(others) - _MAX_NAMED
+        named = ", ".join(others[:_MAX_NAMED])
+        parts.append(f"also {named}" + (f" and {more} more" if more > 0 else ""))
+    return "; ".join(parts)
+
+
+def describe(fault: OpenFault) -> str:
+    """One fault in one line, for people: ``Xid 79 on 0000:3b:00.0 (GPU-…): GPU has …``."""
+    where = f" on {fault.pci}" if fault.pci and fault.code is not None else ""
+    gpu = f" ({fault.gpu})" if fault.gpu else ""
+    return f"{_name(fault)}{where}{gpu}" + (f": {fault.message}" if fault.message else "")
+
+
+def _name(fault: OpenFault) -> str:
+    if fault.kind is FaultKind.SXID:
+        return f"SXid {fault.code}"
+    if fault.code is not None:
+        return f"Xid {fault.code}"
+    return "GPU lost" if fault.kind is FaultKind.LOST else fault.kind.value

@@ -1,0 +1,241 @@
+"""The state of this node while the agent runs: evidence comes in, the latest state goes out.
+
+The one place that holds the current :class:`NodeHealth`. It asks the pure functions of
+``health`` what each piece of evidence means and tells one listener that something changed.
+Everything happens on the event loop, in the order in which evidence comes, so that no lock
+is needed; the clock is injected.
+
+The first full check is over when the log of this boot was replayed (or cannot be read) and
+PCI was scanned (or cannot be): before that :attr:`Monitor.checked` is False and nothing is
+published, because a half-read log would show a sick node as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from node_agent.contract import SET_HEALTHY_ANNOTATION
+from node_agent.health.conditions import View, ViewState, describe
+from node_agent.health.faults import Seen
+from node_agent.health.fold import (
+    Evidence,
+    identify,
+    missing_devices,
+    next_look,
+    observe,
+    restore,
+    scanned,
+    settle,
+)
+from node_agent.health.operator import SetHealthy, TimeError, parse_time, set_healthy
+from node_agent.publish.standing import on_node
+from node_agent.xid.episodes import EpisodeCounter
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from node_agent.contract import FaultReport
+    from node_agent.health.state import NodeHealth
+    from node_agent.health.store import Loaded
+    from node_agent.publish.node_api import NodeView
+    from node_agent.sources.kernel_log import Batch, Sighting, SourceState
+    from node_agent.sources.pci_sysfs import Device
+
+NOT_YET: Final = "not looked at yet"
+
+
+class Monitor:
+    """Takes evidence, keeps the state.
+
+    Args:
+        loaded: what the state file held.
+        boot_id: this kernel's boot id; empty if unknown.
+        expected_gpus: how many GPUs there must be; 0: as many as were ever seen.
+        info_age: seconds after which informational faults are forgotten.
+        wall: seconds since the epoch.
+        changed: called after each change of the state or of a view.
+        say: an Event for people: ``(type, reason, message)``.
+        log: the agent's own log.
+    """
+
+    def __init__(
+        self,
+        *,
+        loaded: Loaded,
+        boot_id: str,
+        expected_gpus: int,
+        info_age: float,
+        wall: Callable[[], float],
+        changed: Callable[[], None],
+        say: Callable[[str, str, str], None],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.health: NodeHealth = msgspec.structs.replace(loaded.health, boot_id=boot_id)
+        self.views: dict[View, ViewState] = dict.fromkeys(View, ViewState(up=False, reason=NOT_YET))
+        self.devices: tuple[Device, ...] = ()
+        self.kubelet_boot_id = ""
+        self._expected_gpus = expected_gpus
+        self._info_age = info_age
+        self._wall = wall
+        self._changed = changed
+        self._say = say
+        self._log = log
+        self._episodes = EpisodeCounter()
+        self._replayed = False
+        self._log_state: SourceState | None = None
+        self._to_restore = loaded.fresh
+        self._report: FaultReport | None = None
+        self._said_about = ""
+        self.set_view(View.BOOT_ID, "" if boot_id else "this boot's id cannot be read")
+
+    # -- evidence --------------------------------------------------------------------------
+
+    def take_batch(self, batch: Batch) -> None:
+        """Lines of the kernel log."""
+        health = identify(self.health, batch.identities)
+        health = observe(
+            health, [self._counted(s) for s in batch.sightings], boot_id=self.health.boot_id
+        )
+        if batch.position is not None:
+            health = msgspec.structs.replace(health, position=batch.position)
+        if batch.caught_up and not self._replayed:
+            self._replayed = True
+            self._judge_log()
+        self._take(health)
+
+    def take_log_state(self, state: SourceState) -> None:
+        """The kernel log began or ceased to work."""
+        self._log_state = state
+        self._judge_log()
+        self._take(self.health)
+
+    def take_scan(self, devices: Iterable[Device]) -> None:
+        """What is on PCI now."""
+        self.devices = tuple(devices)
+        self.set_view(View.PCI, "")
+        self._take(self.would_be(self.devices))
+
+    def take_scan_failure(self, reason: str) -> None:
+        """PCI cannot be looked at."""
+        self.devices = ()
+        self.set_view(View.PCI, reason)
+        self._take(self.health)
+
+    def would_be(self, devices: Iterable[Device]) -> NodeHealth:
+        """The state if this scan is believed."""
+        return scanned(self.health, devices, expected_gpus=self._expected_gpus, now=self._wall())
+
+    def take_node(self, view: NodeView) -> None:
+        """The Node as the API server shows it: the kubelet's boot id, an operator's word."""
+        self.kubelet_boot_id = view.boot_id
+        if self._to_restore and self._report is None:
+            self._report = on_node(view).report()
+            self._to_restore = self._report is not None
+        self._take(self.health)
+        text = view.annotations.get(SET_HEALTHY_ANNOTATION, "")
+        if text and text != self.health.refused and not self._to_restore:
+            self._operator_annotation(text)
+
+    def set_healthy(self, before: float) -> SetHealthy:
+        """An operator's word, already read as epoch seconds."""
+        answer = set_healthy(self.health, before, now=self._wall())
+        if answer.cleared:
+            self._log.info("declared healthy", cleared=[describe(f) for f in answer.cleared])
+        self._take(answer.health)
+        return answer
+
+    def look(self) -> None:
+        """Time has passed."""
+        self._take(self.health)
+
+    def set_view(self, view: View, reason: str) -> None:
+        """Record whether a view works (empty reason: it does), and say so once if that is new."""
+        state = ViewState(up=not reason, reason=reason)
+        before = self.views[view]
+        if state == before:
+            return
+        self.views[view] = state
+        if not state.up and reason != NOT_YET:
+            self._log.warning("a view is off; the rest goes on", view=view.value, reason=reason)
+        elif state.up and before.reason != NOT_YET:
+            self._log.info("a view works again", view=view.value)
+
+    # -- the present -----------------------------------------------------------------------
+
+    @property
+    def checked(self) -> bool:
+        """Whether the first full check is over."""
+        return all(self.views[v].reason != NOT_YET for v in (View.KERNEL_LOG, View.PCI))
+
+    @property
+    def wants_node(self) -> bool:
+        """Whether the Node may soon say something that matters: a fault is open."""
+        waits_for_kubelet = self.health.boot_id != self.kubelet_boot_id and bool(self.health.faults)
+        return self.health.has_serious_faults or self.health.forgotten or waits_for_kubelet
+
+    @property
+    def next_look(self) -> float | None:
+        """When :meth:`look` is next needed, in epoch seconds."""
+        return next_look(self.health, info_age=self._info_age)
+
+    # -- inside ----------------------------------------------------------------------------
+
+    def _take(self, health: NodeHealth) -> None:
+        if self._report is not None and self.checked:
+            health = restore(health, self._report)
+            self._report, self._to_restore = None, False
+        pci_works = self.views[View.PCI].up
+        evidence = Evidence(
+            boot_id=health.boot_id,
+            kubelet_boot_id=self.kubelet_boot_id,
+            replayed=self.views[View.KERNEL_LOG].up,
+            all_present=not missing_devices(health) if pci_works and self.devices else None,
+        )
+        self.health = settle(health, evidence, now=self._wall(), info_age=self._info_age)
+        self._changed()
+
+    def _counted(self, sighting: Sighting) -> Seen:
+        """Which fault these lines are about, and whether they open an episode."""
+        report = sighting.report
+        found = self._episodes.add(
+            report, first=sighting.first, last=sighting.last, lines=sighting.lines
+        )
+        return Seen(
+            report=report,
+            first=sighting.first_wall,
+            last=sighting.last_wall,
+            new_episode=found.new_episode,
+            lines=found.lines,
+            root_cause=found.root_cause,
+            kind=found.key.kind,
+            code=found.key.code,
+        )
+
+    def _judge_log(self) -> None:
+        state = self._log_state
+        if state is None:
+            return
+        if not state.working:
+            self.set_view(View.KERNEL_LOG, f"{state.source}: {state.reason}")
+        elif self._replayed:
+            self.set_view(View.KERNEL_LOG, "")
+
+    def _operator_annotation(self, text: str) -> None:
+        try:
+            answer = self.set_healthy(parse_time(text))
+            refusal = answer.refusal
+        except TimeError as error:
+            refusal = str(error)
+        if not refusal:
+            return
+        # It stays refused when its time has come: it would clear faults nobody has seen yet.
+        self.health = msgspec.structs.replace(self.health, refused=text)
+        self._changed()
+        message = f"{SET_HEALTHY_ANNOTATION}: {text!r} is refused: {refusal}"
+        self._log.warning("set-healthy refused", value=text, reason=refusal)
+        self._say("Warning", "SetHealthyRefused", message)

@@ -1,0 +1,260 @@
+"""``/metrics``: our own text for the fault families, ``prometheus_client`` for the agent itself.
+
+The fault families are rendered when the state has changed and kept as bytes: a scrape of an
+unchanged node costs a join. Ages are exposed as timestamps, so that they need no rendering.
+Names and units follow the Prometheus conventions; ``docs/agent/metrics.md`` lists them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info
+from prometheus_client.exposition import generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from node_agent import __version__
+from node_agent.contract import ConditionStatus, FaultKind
+from node_agent.sources.pci_sysfs import DeviceClass
+from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
+
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from node_agent.contract import Condition
+    from node_agent.health.conditions import View, ViewState
+    from node_agent.health.state import NodeHealth
+    from node_agent.sources.kernel_log import Counters
+    from node_agent.sources.pci_sysfs import Device
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Family(NamedTuple):
+    """Name, type and help of one family of ours."""
+
+    name: str
+    kind: str
+    doc: str
+
+
+XID_EPISODES = Family(
+    "gpu_xid_errors_total", "counter", "Xid episodes (lines within 30 s are one)."
+)
+XID_LINES = Family("gpu_xid_lines_total", "counter", "Raw Xid lines of the kernel log.")
+SXID_EPISODES = Family("gpu_sxid_errors_total", "counter", "NVSwitch SXid episodes.")
+SXID_LINES = Family("gpu_sxid_lines_total", "counter", "Raw SXid lines of the kernel log.")
+FAULT_ACTIVE = Family("gpu_fault_active", "gauge", "1 for each unresolved or recent fault.")
+FAULT_SEEN = Family(
+    "gpu_fault_last_seen_timestamp_seconds", "gauge", "When an open fault was last seen."
+)
+RECOVERY = Family(
+    "gpu_recovery_action_required", "gauge", "1 for each action that the driver asks for."
+)
+EXPECTED = Family("gpu_devices_expected", "gauge", "Devices that were ever seen on PCI.")
+SEEN = Family("gpu_devices_seen", "gauge", "Devices that are on PCI now and answer.")
+LOST = Family("gpu_devices_lost", "gauge", "Expected devices that are gone or do not answer.")
+CONDITION = Family(
+    "gpu_condition_status", "gauge", "1 for the status that each own node condition should have."
+)
+VIEW_UP = Family("gpu_agent_view_up", "gauge", "Whether the agent can look at this.")
+LOG_LINES = Family("gpu_kernel_log_lines_total", "counter", "Lines or records read.")
+LOG_MATCHED = Family("gpu_kernel_log_matched_total", "counter", "Lines that reported a fault.")
+LOG_MALFORMED = Family(
+    "gpu_kernel_log_malformed_total",
+    "counter",
+    "Lines that claim to be a fault and are unreadable.",
+)
+LOG_OVERSIZED = Family("gpu_kernel_log_oversized_total", "counter", "Lines cut at the limit.")
+LOG_OVERRUNS = Family(
+    "gpu_kernel_log_overruns_total", "counter", "Times the kernel's ring overran the agent."
+)
+LOG_GAPS = Family("gpu_kernel_log_gaps_total", "counter", "Records missing in the sequence.")
+
+FAMILIES: Final = (
+    XID_EPISODES,
+    XID_LINES,
+    SXID_EPISODES,
+    SXID_LINES,
+    FAULT_ACTIVE,
+    FAULT_SEEN,
+    RECOVERY,
+    EXPECTED,
+    SEEN,
+    LOST,
+    CONDITION,
+    VIEW_UP,
+    LOG_LINES,
+    LOG_MATCHED,
+    LOG_MALFORMED,
+    LOG_OVERSIZED,
+    LOG_OVERRUNS,
+    LOG_GAPS,
+)
+
+
+class SelfMetrics:
+    """Metrics of the agent itself, in a registry of its own."""
+
+    def __init__(self, *, node: str) -> None:
+        """``node``: the Node's name."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        Info("gpu_agent_build", "Version of the agent, and its node.", registry=self.registry).info(
+            {"version": __version__, "node": node}
+        )
+        self.publishes = Counter(
+            "gpu_agent_publishes",
+            "Writes of the Node's status, by result.",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("ok", "error"):
+            self.publishes.labels(result)
+        self.published = Gauge(
+            "gpu_agent_published_timestamp_seconds",
+            "When the Node's status was last written.",
+            registry=self.registry,
+        )
+        self.events = Counter(
+            "gpu_agent_events", "Events, by result.", ["result"], registry=self.registry
+        )
+        self.state_writes = Counter(
+            "gpu_agent_state_writes",
+            "Writes of the state file, by result.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.loop_lag = Gauge(
+            "gpu_agent_loop_lag_seconds",
+            "How late the event loop last ran a timer.",
+            registry=self.registry,
+        )
+
+    def render(self) -> bytes:
+        """Text of the exposition format."""
+        return generate_latest(self.registry)
+
+
+class FaultMetrics:
+    """Renders the fault families and keeps the bytes until the state changes."""
+
+    def __init__(self) -> None:
+        """Nothing rendered yet."""
+        self._of: tuple[object, ...] = ()
+        self._text = b""
+
+    def render(
+        self,
+        health: NodeHealth,
+        *,
+        devices: tuple[Device, ...],
+        conditions: tuple[Condition, ...],
+        views: Mapping[View, ViewState],
+        counters: Counters,
+    ) -> bytes:
+        """Text of the exposition format for this state."""
+        of = (health, devices, conditions, tuple(views.values()))
+        if self._of[:1] != (health,) or self._of != of:
+            blocks = (
+                *_fault_blocks(health),
+                *_device_blocks(health, devices),
+                *_condition_blocks(conditions),
+                _block(VIEW_UP, (({"view": v.value}, float(s.up)) for v, s in views.items())),
+            )
+            self._of, self._text = of, "".join(blocks).encode()
+        return self._text + "".join(_log_blocks(counters)).encode()
+
+
+def _fault_blocks(health: NodeHealth) -> Iterator[str]:
+    families = {
+        FaultKind.XID: (XID_EPISODES, XID_LINES),
+        FaultKind.SXID: (SXID_EPISODES, SXID_LINES),
+    }
+    for kind, (episodes, lines) in families.items():
+        totals = [total for total in health.totals.values() if total.kind is kind]
+        labels = [
+            {
+                "pci": t.pci,
+                "UUID": health.uuids.get(t.pci, ""),
+                kind.value: str(t.code),
+                "severity": t.severity.value,
+                "category": "application" if t.application else "device",
+            }
+            for t in totals
+        ]
+        yield _block(episodes, zip(labels, (float(t.episodes) for t in totals), strict=True))
+        yield _block(lines, zip(labels, (float(t.lines) for t in totals), strict=True))
+    faults = health.worst_first()
+    labels = [
+        {
+            "pci": f.pci,
+            "UUID": f.gpu,
+            "kind": f.kind.value,
+            "code": "" if f.code is None else str(f.code),
+            "subcode": f.subcode,
+            "gi": "" if f.gi is None else str(f.gi),
+            "ci": "" if f.ci is None else str(f.ci),
+            "severity": f.severity.value,
+        }
+        for f in faults
+    ]
+    yield _block(FAULT_ACTIVE, ((each, 1.0) for each in labels))
+    yield _block(FAULT_SEEN, zip(labels, (f.last_seen for f in faults), strict=True))
+    yield _block(
+        RECOVERY,
+        (
+            ({"pci": f.pci, "UUID": f.gpu, "action": f.reason}, 1.0)
+            for f in faults
+            if f.code == RECOVERY_ACTION_CHANGED and f.kind is FaultKind.XID
+        ),
+    )
+
+
+def _device_blocks(health: NodeHealth, devices: Iterable[Device]) -> Iterator[str]:
+    expected = Tally(health.expected.values())
+    alive = {device.pci for device in devices if device.answers}
+    seen = Tally(device.kind for device in devices if device.answers)
+    lost = Tally(kind for pci, kind in health.expected.items() if pci not in alive)
+    for family, tally in ((EXPECTED, expected), (SEEN, seen), (LOST, lost)):
+        yield _block(family, (({"class": c.value}, float(tally[c])) for c in DeviceClass))
+
+
+def _condition_blocks(conditions: Iterable[Condition]) -> Iterator[str]:
+    yield _block(
+        CONDITION,
+        (
+            ({"type": c.type.value, "status": status.value}, float(c.status is status))
+            for c in conditions
+            for status in ConditionStatus
+        ),
+    )
+
+
+def _log_blocks(counters: Counters) -> Iterator[str]:
+    for family, value in (
+        (LOG_LINES, counters.lines),
+        (LOG_MATCHED, counters.matched),
+        (LOG_MALFORMED, counters.malformed),
+        (LOG_OVERSIZED, counters.oversized),
+        (LOG_OVERRUNS, counters.overruns),
+        (LOG_GAPS, counters.gaps),
+    ):
+        yield _block(family, (({}, float(value)),))
+
+
+def _block(family: Family, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
+    lines = [f"# HELP {family.name} {family.doc}\n# TYPE {family.name} {family.kind}\n"]
+    for labels, value in samples:
+        text = ",".join(f'{name}="{_escaped(each)}"' for name, each in labels.items())
+        number = str(int(value)) if value == int(value) else repr(value)
+        lines.append(f"{family.name}{{{text}}} {number}\n" if text else f"{family.name} {number}\n")
+    return "".join(lines)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -84,23 +84,20 @@ class Overlay:
             unavailable_since=facts.unavailable_since or virtual.since,
         )
 
-    def forget(self, uid: str) -> None:
-        """Drop what is known of a node that is gone."""
-        self._nodes.pop(uid, None)
+    def forget(self, uid: str) -> bool:
+        """Drop what is known of a node; tell whether it was different."""
+        return self._nodes.pop(uid, None) is not None
 
-    def keep_only(self, policies: Collection[str]) -> set[str]:
-        """Drop sessions that a policy holds which is not in dry-run any more; return the UIDs.
+    def expire(self, uid: str, policies: Collection[str]) -> bool:
+        """Drop a session that a policy holds which is not in dry-run any more; tell if so.
 
         Otherwise a policy that was switched to Enforce would be told that it was removed.
         """
-        dropped = set()
-        for uid, virtual in self._nodes.items():
-            session = virtual.session
-            if session is not None and any(hold.policy not in policies for hold in session.holds):
-                dropped.add(uid)
-        for uid in dropped:
-            del self._nodes[uid]
-        return dropped
+        virtual = self._nodes.get(uid)
+        session = virtual.session if virtual is not None else None
+        if session is None or all(hold.policy in policies for hold in session.holds):
+            return False
+        return self.forget(uid)
 
     @staticmethod
     def _changed_hands(virtual: _Virtual, facts: NodeFacts) -> bool:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
 from remediator.act.patch import node_patch, patched
 from remediator.decide.decision import PatchNode
 from remediator.kube.errors import ApiError, Conflict, Denied, Invalid, NotFound, Throttled
@@ -19,8 +17,6 @@ from remediator.kube.lease import NotLeading
 from remediator.kube.objects import Node
 from remediator.kube.patch import NodePatch
 
-
-_log = structlog.get_logger(__name__)
 
 PEOPLE_NEEDED: Final = 30.0
 """Seconds until a refused write is tried again: only people can change that answer."""
@@ -82,16 +78,6 @@ async def write(effect: PatchNode, *, base: Node, writer: NodeWriter) -> Written
         return Written(Verdict.NOT_LEADING, error=str(error))
     except ApiError as error:
         return _meaning(error)
-    _log.info(
-        "node_patched",
-        node=effect.name,
-        action=effect.action,
-        policy=effect.policy,
-        why=effect.why,
-        cordoned_before=base.unschedulable,
-        cordoned=base.unschedulable if patch.unschedulable is None else patch.unschedulable,
-        resource_version=version,
-    )
     return Written(Verdict.DONE, patched(base, patch, version))
 
 

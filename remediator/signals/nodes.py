@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from node_agent.contract import (
     FAULTS_ANNOTATION,
+    HEARTBEAT_SECONDS,
     STALE_AFTER_SECONDS,
     ContractError,
     decode_report,
@@ -51,6 +52,12 @@ CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 )
+FIRST_SIGHT_AGE: Final = STALE_AFTER_SECONDS - 1.5 * HEARTBEAT_SECONDS
+"""Age of a heartbeat that was there when we first looked: its writer may be long dead.
+
+It stays fresh for one and a half heartbeats, so that a writer that lives shows it in time,
+and one that does not is found out before a recovery (10 minutes by default) rests on it.
+"""
 _CAREFUL: Final = {
     mode: rank
     for rank, mode in enumerate(
@@ -136,7 +143,8 @@ def restart_ages(facts: NodeFacts, *, now: float, blind_since: float) -> NodeFac
 
 
 def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
-    conditions = {c.type: _condition(None, c, seen=now, now=now) for c in node.conditions}
+    seen = now - FIRST_SIGHT_AGE
+    conditions = {c.type: _condition(None, c, seen=seen, now=now) for c in node.conditions}
     ready = _ready(conditions)
     facts = NodeFacts(
         name=node.name,

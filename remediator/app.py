@@ -1,0 +1,221 @@
+"""The composition root: everything is made and joined here, and ends here.
+
+    settings --> cluster, policies --> API server --> mirrors synced --> lease --> Term
+
+A follower keeps its mirrors warm, so that taking over costs nothing but the settling
+time. The process ends with 0 after SIGTERM or SIGINT (writes under way finished, the
+lease released), and with 1, and one sentence, when it cannot or may not go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from remediator.clock import BootClock
+from remediator.kube.client import configmap_reflector, connect, load_config, node_reflector
+from remediator.kube.config import ApiConfig
+from remediator.kube.errors import ApiError, ConfigError, Denied
+from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
+from remediator.kube.objects import ConfigMap
+from remediator.kube.reflector import Reflector
+from remediator.kube.store import Store, node_store
+from remediator.log import configure_logging
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.load import load_config as load_cluster
+from remediator.policy.problems import PolicyError
+from remediator.policy.reload import PolicyWatcher
+from remediator.record.control import CONTROL_CONFIGMAP
+from remediator.record.metrics import CONTENT_TYPE, Metrics
+from remediator.settings import Settings
+from remediator.signals.fleet import Fleet
+from remediator.term import Resources, Term
+from remediator.web.server import ListenError, Server, make_app
+
+
+_log = structlog.get_logger(__name__)
+
+WATCHES: Final = 8
+"""Connections beside those of the workers: watches, status, state, Events."""
+
+
+def run(settings: Settings) -> int:
+    """Run the controller until it is told to stop; return the exit code."""
+    configure_logging(log_format=settings.log_format, level=settings.log_level)
+    failures: list[Exception] = []
+    try:
+        asyncio.run(_run(settings))
+    except* (ConfigError, PolicyError, ApiError, ListenError, LeaseLost) as group:
+        failures = _leaves(group)
+    for error in failures:
+        _log.error("stopped", reason=str(error))
+    return 1 if failures else 0
+
+
+async def _run(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    cluster = load_cluster(Path(settings.config)) if settings.config else ClusterSpec()
+    config = await load_config(
+        kubeconfig=settings.kubeconfig or None, context=settings.context or None
+    )
+    _log.info(
+        "starting",
+        version=version("gpu-remediator"),
+        server=config.server,
+        credentials=config.source,
+        mode=cluster.mode.value,
+    )
+    await Controller(settings=settings, cluster=cluster, config=config).run(stop)
+
+
+class Controller:
+    """One replica, from its start to its end.
+
+    Args:
+        settings: of the process.
+        cluster: what holds for the whole cluster.
+        config: the API server and the way in.
+    """
+
+    def __init__(self, *, settings: Settings, cluster: ClusterSpec, config: ApiConfig) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._config = config
+        self._clock = BootClock()
+        self._metrics = Metrics(registry=CollectorRegistry())
+        self._watcher = PolicyWatcher(
+            paths=[Path(settings.policies)], cluster=cluster, clock=self._clock.now
+        )
+        self._term: Term | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow, lead when the lease is ours, and end when ``stop`` is set.
+
+        Raises:
+            PolicyError: there is no such file or folder of policies.
+            Denied: RBAC lacks something; the text says what.
+            LeaseLost: another replica leads now.
+        """
+        found = self._watcher.load()
+        if found.general and not found.policies:
+            raise PolicyError(list(found.general))
+        async with self._resources() as (has, mirrors), asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(mirror.run()) for mirror in mirrors]
+            async with self._web(has, mirrors):
+                leading = tasks.create_task(self._lead(has, mirrors))
+                stopped = tasks.create_task(stop.wait())
+                await asyncio.wait({leading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if self._term is not None:
+                    self._term.stop()
+                else:
+                    leading.cancel()
+                await asyncio.wait({leading})
+                for task in (stopped, *background):
+                    task.cancel()
+
+    async def _lead(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
+        for mirror in mirrors:
+            await _synced(mirror)
+        _log.info("synced", nodes=len(has.fleet), gpu_nodes=sum(f.gpu for f in has.fleet.all()))
+        async with has.elector.lead():
+            self._term = Term(has)
+            await self._term.run()
+
+    @asynccontextmanager
+    async def _resources(self) -> AsyncIterator[tuple[Resources, list[Reflector]]]:  # type: ignore[type-arg]
+        settings, timings = self._settings, _timings(self._settings)
+        limit = min(5.0, timings.renew_deadline / 2)
+        async with (
+            connect(self._config, timeout=limit, max_connections=settings.workers + WATCHES) as api,
+            connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
+        ):
+            fleet = Fleet(cluster=self._cluster, clock=self._clock)
+            nodes = node_store(self._cluster.pools.labels)
+            nodes.on_event(fleet.on_event)
+            control: Store[ConfigMap] = Store()
+            elector = Elector(
+                api=own,
+                namespace=settings.namespace,
+                name=settings.lease_name,
+                identity=settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
+                timings=timings,
+            )
+            has = Resources(
+                api=api,
+                fleet=fleet,
+                control=control,
+                watcher=self._watcher,
+                metrics=self._metrics,
+                clock=self._clock,
+                cluster=self._cluster,
+                elector=elector,
+                namespace=settings.namespace,
+                workers=settings.workers,
+            )
+            yield (
+                has,
+                [
+                    node_reflector(api, nodes, on_gap=fleet.blind),
+                    configmap_reflector(
+                        api, control, namespace=settings.namespace, name=CONTROL_CONFIGMAP
+                    ),
+                ],
+            )
+
+    def _web(self, has: Resources, mirrors: list[Reflector]) -> Server:  # type: ignore[type-arg]
+        nodes, elector, address = mirrors[0], has.elector, self._settings.address
+        self._metrics.bind(
+            leader=lambda: elector.leading,
+            watch_staleness=lambda: nodes.staleness,
+            outbox_pending=lambda: 0 if self._term is None else self._term.messages_pending,
+        )
+        app = make_app(
+            alive={
+                "lease": lambda: (
+                    "it is held but not renewed"
+                    if elector.leading and not elector.is_fresh()
+                    else ""
+                )
+            },
+            ready={"nodes": lambda: "" if nodes.synced.is_set() else "not synced yet"},
+            metrics=self._metrics.render,
+            metrics_type=CONTENT_TYPE,
+        )
+        return Server(app, host=address.host, port=address.port)
+
+
+async def _synced(mirror: Reflector) -> None:  # type: ignore[type-arg]
+    """Wait until the mirror is complete. Raises Denied: waiting would not help."""
+    while not mirror.synced.is_set():
+        if isinstance(mirror.last_error, Denied):
+            raise mirror.last_error
+        await asyncio.sleep(0.05)
+
+
+def _timings(settings: Settings) -> LeaseTimings:
+    return LeaseTimings(
+        duration=settings.lease_duration,
+        renew_deadline=settings.renew_deadline,
+        retry_period=settings.retry_period,
+        call_timeout=min(4.0, settings.renew_deadline / 2),
+    )
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

@@ -1,0 +1,335 @@
+"""One term as the leader: take over what is there, decide and act, hand over in order.
+
+    remembered state --> ledgers --> policies, control --> engine runs --> drain, flush
+
+What a term builds is thrown away with it: a process that lost its lease ends, and the
+next leader begins from the nodes and the remembered state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from remediator.act.channels import make_channels, open_session
+from remediator.act.executor import Executor
+from remediator.act.outbox import Outbox
+from remediator.act.side import Side
+from remediator.clock import Clock
+from remediator.decide.core import ActivePolicy, Policies, World
+from remediator.decide.ledger import Ledger
+from remediator.engine import Engine
+from remediator.kube.client import ApiClient
+from remediator.kube.configmap import ConfigMaps
+from remediator.kube.errors import ApiError
+from remediator.kube.events import EventRecorder
+from remediator.kube.lease import Elector, NotLeading
+from remediator.kube.objects import ConfigMap
+from remediator.kube.patch import ApiNodeWriter
+from remediator.kube.read import ApiNodeReader
+from remediator.kube.store import Store
+from remediator.kube.workqueue import WorkQueue
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode
+from remediator.policy.reload import PolicySet, PolicyWatcher
+from remediator.record.control import (
+    CONTROL_CONFIGMAP,
+    RESET_PREFIX,
+    BreakerReset,
+    read_control,
+)
+from remediator.record.events import Events
+from remediator.record.metrics import Metrics
+from remediator.record.publish import StatusPublisher
+from remediator.record.report import Surroundings, WorldView, build_status, session_counts
+from remediator.record.state import LedgerMemory, restore
+from remediator.record.status import OutboxStatus, PolicyProblem, PolicyStatus, Status
+from remediator.signals.fleet import Fleet
+from remediator.witness import Witness
+
+
+_log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS: Final = 3.0
+"""For messages, at an orderly end; what is left, the successor sends."""
+TICK_SECONDS: Final = 1.0
+_STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What lives longer than a term: the process's own."""
+
+    api: ApiClient
+    fleet: Fleet
+    control: Store[ConfigMap]
+    watcher: PolicyWatcher
+    metrics: Metrics
+    clock: Clock
+    cluster: ClusterSpec
+    elector: Elector
+    namespace: str
+    workers: int
+
+
+class Term:
+    """What a leader does. Make one when the lease is ours; `run` it once."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._has = resources
+        check = resources.elector.check
+        self._configmaps = ConfigMaps(api=resources.api, namespace=resources.namespace, check=check)
+        self._memory = LedgerMemory(configmaps=self._configmaps)
+        self._recorder = EventRecorder(api=resources.api, instance=resources.elector.identity)
+        self._publisher = StatusPublisher(configmaps=self._configmaps, build=self._status)
+        self._notes: tuple[str, ...] = ()
+        self._answered: set[tuple[str, str]] = set()
+        self._resets: dict[str, BreakerReset] = {}
+        self._resets_asked = asyncio.Event()
+        started = resources.clock.now()
+        self._real = Side(
+            world=World.REAL, ledger=Ledger(cluster=resources.cluster, started=started)
+        )
+        self._virtual = Side(
+            world=World.VIRTUAL, ledger=Ledger(cluster=resources.cluster, started=started)
+        )
+        self._engine: Engine | None = None
+        self._outbox: Outbox | None = None
+        self._stopping = False
+
+    @property
+    def messages_pending(self) -> int:
+        """Messages that are neither delivered nor given up."""
+        return 0 if self._outbox is None else self._outbox.pending
+
+    def stop(self) -> None:
+        """End in order: `run` finishes what is being written and returns."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.stop()
+
+    async def run(self) -> None:
+        """Lead until `stop`; cancelled when the lease is lost."""
+        await self._remember()
+        async with open_session() as session:
+            has = self._has
+            queue = WorkQueue()
+            self._outbox = Outbox(
+                channels=make_channels(has.cluster.channels, session=session),
+                report=lambda report: executor.reported(report),  # noqa: PLW0108 - made below
+                observer=has.metrics,
+                now=has.clock.now,
+            )
+            witness = Witness(
+                events=Events(recorder=self._recorder),
+                metrics=has.metrics,
+                clock=has.clock,
+                news=self._publisher.touch,
+            )
+            executor = Executor(
+                fleet=has.fleet,
+                queue=queue,
+                real=self._real,
+                virtual=self._virtual,
+                writer=ApiNodeWriter(api=has.api, check=has.elector.check),
+                reader=ApiNodeReader(api=has.api),
+                outbox=self._outbox,
+                observer=witness,
+                workers=has.workers,
+            )
+            self._engine = Engine(
+                fleet=has.fleet,
+                queue=queue,
+                real=self._real,
+                virtual=self._virtual,
+                executor=executor,
+                observer=witness,
+                clock=has.clock,
+                alerts_to=has.cluster.alerts_to,
+            )
+            await self._work(self._engine, self._outbox)
+
+    async def _remember(self) -> None:
+        """Give the guards their memory back."""
+        has, loaded = self._has, await self._memory.load()
+        restore(
+            self._real.ledger,
+            loaded,
+            pools={facts.pool for facts in has.fleet.all()},
+            rates=[
+                ("", has.cluster.rates),
+                *(
+                    (name, one.policy.spec.limits.rate)
+                    for name, one in has.watcher.current.policies.items()
+                ),
+            ],
+            now=has.clock.now(),
+        )
+        self._memory.keep(self._real.ledger)
+        has.metrics.state_unreadable.set(bool(loaded.problem))
+        if loaded.problem:
+            self._notes = (f"the saved state of the guards could not be read: {loaded.problem}",)
+
+    async def _work(self, engine: Engine, outbox: Outbox) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(work)
+                for work in (
+                    outbox.run(),
+                    self._recorder.run(),
+                    self._memory.run(),
+                    self._publisher.run(),
+                    self._follow_policies(engine),
+                    self._answer_resets(engine),
+                    self._tick(),
+                )
+            ]
+            self._control_changed(None, self._has.control.get(CONTROL_CONFIGMAP))
+            self._has.control.on_event(self._control_changed)
+            self._use(engine, self._has.watcher.current)
+            engine.start()
+            if self._stopping:
+                engine.stop()
+            await engine.run()
+            await outbox.drain(DRAIN_SECONDS)
+            for task in beside:
+                task.cancel()
+        await self._memory.flush()
+        await self._publisher.flush()
+        await self._recorder.flush(1.0)
+
+    # -- policies ---------------------------------------------------------------------------
+
+    async def _follow_policies(self, engine: Engine) -> None:
+        async for changed in self._has.watcher.changes():
+            self._use(engine, changed)
+
+    def _use(self, engine: Engine, found: PolicySet) -> None:
+        """Put these policies in force."""
+        for file, text in found.problem_texts():
+            _log.error("policy_problem", file=file, problem=text)
+        active = {
+            name: ActivePolicy(one.policy, one.loaded_at) for name, one in found.policies.items()
+        }
+        _log.info("policies_in_force", policies={n: a.policy.version for n, a in active.items()})
+        engine.set_policies(Policies(active))
+        self._publisher.touch()
+
+    # -- control ----------------------------------------------------------------------------
+
+    def _control_changed(self, _old: ConfigMap | None, new: ConfigMap | None) -> None:
+        """Take in what people told the controller as a whole."""
+        control = read_control(new.data if new is not None else {})
+        for problem in control.problems:
+            _log.error("control_unreadable", problem=problem)
+        if control.pause != self._real.ledger.pause:
+            _log.warning("pause", pause=str(control.pause) if control.pause else "none")
+            for side in (self._real, self._virtual):
+                side.ledger.pause = control.pause
+            self._look_at_all()
+            self._publisher.touch()
+        self._resets = dict(control.resets)
+        if self._resets:
+            self._resets_asked.set()
+
+    async def _answer_resets(self, engine: Engine) -> None:
+        """Reset breakers that people asked for, once each, and remove the request."""
+        while True:
+            await self._resets_asked.wait()
+            self._resets_asked.clear()
+            for source, reset in self._resets.items():
+                if (source, reset.at) in self._answered:
+                    continue
+                self._answered.add((source, reset.at))
+                _log.warning("breaker_reset", source=source, by=reset.by, keep=reset.keep)
+                for side in (self._real, self._virtual):
+                    side.ledger.reset_breaker(source, keep=reset.keep)
+                engine.look_at_all()
+                self._publisher.touch()
+            await self._remove_resets({RESET_PREFIX + source: None for source in self._resets})
+
+    async def _remove_resets(self, keys: Mapping[str, None]) -> None:
+        known = self._has.control.get(CONTROL_CONFIGMAP)
+        try:
+            if keys and known is not None:
+                await self._configmaps.write(CONTROL_CONFIGMAP, keys, known=known)
+        except (ApiError, NotLeading) as error:
+            _log.warning("reset_not_removed", reason=str(error))
+
+    def _look_at_all(self) -> None:
+        if self._engine is not None:
+            self._engine.look_at_all()
+
+    # -- what people see --------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Keep what the guards remember at most this far behind what they know."""
+        while True:
+            self._memory.touch()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _status(self) -> Status:
+        """Build the status document, and set the metrics that restate it."""
+        has, found = self._has, self._has.watcher.current
+        facts = {one.uid: one for one in has.fleet.all()}
+        modes = {
+            name: min(one.policy.spec.mode, has.cluster.mode, key=_STRICTNESS.index)
+            for name, one in found.policies.items()
+        }
+        virtual = self._view(self._virtual, found, modes, Mode.DRY_RUN)
+        status = build_status(
+            real=self._view(self._real, found, modes, Mode.ENFORCE),
+            virtual=virtual if virtual.policies or virtual.decisions else None,
+            facts=facts,
+            around=self._surroundings(found, modes),
+            now=has.clock.now(),
+        )
+        has.metrics.update(status, session_counts(facts.values()))
+        return status
+
+    def _view(
+        self, side: Side, found: PolicySet, modes: Mapping[str, Mode], mode: Mode
+    ) -> WorldView:
+        return WorldView(
+            dry_run=side.dry_run,
+            ledger=side.ledger,
+            policies={
+                name: ActivePolicy(one.policy, one.loaded_at)
+                for name, one in found.policies.items()
+                if modes[name] is mode
+            },
+            decisions=side.decisions,
+        )
+
+    def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:
+        outbox = self._outbox
+        return Surroundings(
+            leader=self._has.elector.identity,
+            sources={name: one.file for name, one in found.policies.items()},
+            idle=tuple(
+                PolicyStatus(
+                    name=name,
+                    version=one.policy.version,
+                    mode=one.policy.spec.mode.value,
+                    effective_mode=modes[name].value,
+                    loaded_at=one.loaded_at,
+                    source=one.file,
+                )
+                for name, one in found.policies.items()
+                if modes[name] is Mode.DISABLED
+            ),
+            problems=tuple(
+                PolicyProblem(source=file, message=text) for file, text in found.problem_texts()
+            ),
+            outbox=None
+            if outbox is None
+            else OutboxStatus(
+                pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
+            ),
+            notes=self._notes,
+            nodes_total=len(self._has.fleet),
+        )

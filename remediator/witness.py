@@ -1,0 +1,79 @@
+"""Sees everything that the engine does, and tells the audit log, Events and metrics of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from remediator.act.writes import Verdict
+from remediator.clock import Clock
+from remediator.decide.decision import Decision, NodePhase, PatchNode, WriteEvent
+from remediator.decide.facts import NodeFacts
+from remediator.decide.session import Session
+from remediator.record.audit import WriteResult, audit
+from remediator.record.events import Events
+from remediator.record.metrics import Metrics
+
+
+_RESULTS: Final = {
+    Verdict.DONE: WriteResult.DONE,
+    Verdict.CHANGED: WriteResult.CONFLICT,
+    Verdict.GONE: WriteResult.GONE,
+    Verdict.DOUBTFUL: WriteResult.UNKNOWN,
+    Verdict.LATER: WriteResult.FAILED,
+    Verdict.REFUSED: WriteResult.FAILED,
+    Verdict.NOT_LEADING: WriteResult.FAILED,
+}
+
+
+class Witness:
+    """The executor's and engine's observer; see :class:`remediator.act.executor.Observer`.
+
+    Args:
+        events, metrics: told of what concerns them.
+        clock: for how long things took.
+        news: called when something changed that people may want to see.
+    """
+
+    def __init__(
+        self, *, events: Events, metrics: Metrics, clock: Clock, news: Callable[[], None]
+    ) -> None:
+        self._news = news
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+
+    def decided(self, before: Decision | None, now: Decision, *, dry_run: bool) -> None:
+        """Tell what is new about a node."""
+        if now.phase is NodePhase.WELL and before is not None and before.phase is now.phase:
+            return
+        self._news()
+        self._metrics.decided(before, now)
+        if not dry_run:
+            self._events.decided(before, now)
+
+    def written(
+        self,
+        patch: PatchNode,
+        *,
+        facts: NodeFacts,
+        verdict: Verdict,
+        dry_run: bool,
+        reason: str = "",
+    ) -> None:
+        """Tell what became of a write."""
+        self._news()
+        result = _RESULTS[verdict]
+        audit(patch, facts=facts, result=result, dry_run=dry_run, reason=reason)
+        self._metrics.written(patch, result=result, dry_run=dry_run)
+        if result is not WriteResult.DONE or dry_run:
+            return
+        self._events.written(patch)
+        if patch.action == "cordon" and isinstance(patch.session, Session):
+            hold = patch.session.hold(patch.policy)
+            if hold is not None:
+                self._metrics.cordoned(seconds=self._clock.now() - hold.since)
+
+    def asked(self, effect: WriteEvent) -> None:
+        """Write a policy's own Event."""
+        self._events.asked(effect)

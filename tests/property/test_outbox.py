@@ -1,0 +1,108 @@
+"""Whatever channels do, every message ends exactly once, and "delivered" is true."""
+
+import asyncio
+from random import Random
+
+import looptime
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from remediator.act.envelope import Envelope, RefusedError, RetryLaterError
+from remediator.act.outbox import Outbox, Report
+from remediator.decide.decision import SendMessage
+
+
+CHANNELS = ("a", "b")
+BEHAVIOURS = ("arrive", "later", "arrive-but-say-later", "refuse", "break")
+
+messages = st.lists(
+    st.tuples(
+        st.integers(0, 6),  # node
+        st.sampled_from(["p", "q", ""]),
+        st.sets(st.sampled_from([*CHANNELS, "unknown"]), min_size=1),
+        st.booleans(),  # dry run
+        st.floats(0, 8),  # pause before it
+    ),
+    max_size=25,
+)
+
+
+class Unreliable:
+    """Does what the script says, attempt by attempt, then what its last word was."""
+
+    give_up_after = 120.0
+
+    def __init__(self, script: list[str]) -> None:
+        self.script = script
+        self.attempts = 0
+        self.arrived: set[tuple[bool, str]] = set()
+
+    async def send(self, envelope: Envelope) -> None:
+        what = self.script[min(self.attempts, len(self.script) - 1)]
+        self.attempts += 1
+        await asyncio.sleep(0.3)
+        if what.startswith("arrive"):
+            self.arrived |= {(envelope.dry_run, one.key) for one in envelope.messages}
+        if what.endswith("later"):
+            raise RetryLaterError(what)
+        if what == "refuse":
+            raise RefusedError(what)
+        if what == "break":
+            raise RuntimeError(what)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    messages=messages,
+    scripts=st.fixed_dictionaries(
+        {name: st.lists(st.sampled_from(BEHAVIOURS), min_size=1, max_size=8) for name in CHANNELS}
+    ),
+    capacity=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+def test_every_message_ends_once_and_delivered_means_arrived_everywhere(
+    messages: list[tuple[int, str, set[str], bool, float]],
+    scripts: dict[str, list[str]],
+    capacity: int,
+    seed: int,
+) -> None:
+    channels = {name: Unreliable(script) for name, script in scripts.items()}
+    reports: list[Report] = []
+
+    async def scenario() -> None:
+        outbox = Outbox(
+            channels=channels,
+            report=reports.append,
+            capacity=capacity,
+            rng=Random(seed),  # noqa: S311 - jitter
+        )
+        task = asyncio.create_task(outbox.run())
+        for number, (node, policy, to, dry_run, pause) in enumerate(messages):
+            await asyncio.sleep(pause)
+            one = SendMessage(
+                key=f"k{number}",
+                to=tuple(sorted(to)),
+                title=f"n{node}",
+                text="text",
+                node=f"n{node}",
+                policy=policy,
+            )
+            assert outbox.submit(one, dry_run=dry_run)
+            assert not outbox.submit(one, dry_run=dry_run)
+            assert outbox.pending <= capacity
+        await asyncio.sleep(4000)
+        assert outbox.pending == 0
+        task.cancel()
+
+    # Captured: rendering a traceback of each broken attempt would take most of the time.
+    with capture_logs(), asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        runner.run(scenario())
+
+    ended = sorted((report.outcome.key, report.dry_run) for report in reports)
+    assert ended == sorted((f"k{n}", dry_run) for n, (_, _, _, dry_run, _) in enumerate(messages))
+    for report in reports:
+        identity = (report.dry_run, report.outcome.key)
+        assert report.outcome.delivered == (not report.outcome.note)
+        if report.outcome.delivered:
+            assert all(identity in channels[name].arrived for name in report.message.to)

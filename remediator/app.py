@@ -13,8 +13,8 @@ import asyncio
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from remediator.clock import BootClock
-from remediator.kube.client import configmap_reflector, connect, load_config, node_reflector
+from remediator.kube.client import (
+    ApiClient,
+    configmap_reflector,
+    connect,
+    load_config,
+    node_reflector,
+)
 from remediator.kube.config import ApiConfig
 from remediator.kube.errors import ApiError, ConfigError, Denied
 from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
@@ -44,6 +50,8 @@ from remediator.web.server import ListenError, Server, make_app
 
 
 _log = structlog.get_logger(__name__)
+
+Connect = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 WATCHES: Final = 8
 """Connections beside those of the workers: watches, status, state, Events."""
@@ -88,9 +96,18 @@ class Controller:
         settings: of the process.
         cluster: what holds for the whole cluster.
         config: the API server and the way in.
+        connect: opens a pool of connections to it.
     """
 
-    def __init__(self, *, settings: Settings, cluster: ClusterSpec, config: ApiConfig) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        cluster: ClusterSpec,
+        config: ApiConfig,
+        connect: Connect = connect,
+    ) -> None:
+        self._connect = connect
         self._settings = settings
         self._cluster = cluster
         self._config = config
@@ -140,7 +157,7 @@ class Controller:
         limit = min(5.0, timings.renew_deadline / 2)
         async with (
             connect(self._config, timeout=limit, max_connections=settings.workers + WATCHES) as api,
-            connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
+            self._connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)
             nodes = node_store(self._cluster.pools.labels)

@@ -177,8 +177,10 @@ class Executor:
         for effect in effects:
             if not isinstance(effect, PatchNode):
                 self._tell(effect, self._virtual, facts.name)
-            elif self.overlay.apply(effect, facts, now=now):
-                self._observer.written(effect, facts=facts, verdict=Verdict.DONE, dry_run=True)
+                continue
+            before = self.overlay.view(facts)
+            if self.overlay.apply(effect, facts, now=now):
+                self._observer.written(effect, facts=before, verdict=Verdict.DONE, dry_run=True)
                 self._virtual.ledger.observe(self.overlay.view(facts), now)
                 self._queue.add(facts.name)
 

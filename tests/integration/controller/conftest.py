@@ -1,0 +1,322 @@
+"""A controller on the real API server, in a thread of this process, on nodes of its own.
+
+In a thread, so that a test can crash it after its n-th write; the same code that
+``remediator run`` runs. Signals, exit codes and SIGSTOP are tested with real processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remediator.app
+from node_agent.contract import (
+    FAULTS_ANNOTATION,
+    Fault,
+    FaultKind,
+    Severity,
+    encode_report,
+)
+from remediator.app import Controller
+from remediator.decide.session import HISTORY_ANNOTATION, SESSION_ANNOTATION
+from remediator.kube.client import load_config
+from remediator.kube.errors import Unreachable
+from remediator.policy.load import load_config as load_cluster
+from remediator.settings import load_settings
+from testbed.api import Json
+from testbed.cluster import Cluster
+
+
+from datetime import UTC, datetime  # isort: skip
+
+
+LABEL = "remediator-test"
+WRITES = frozenset({"PATCH", "POST", "PUT", "DELETE"})
+
+
+@dataclass
+class Site:
+    """A cluster with its policies: what an SRE has in front of them."""
+
+    cluster: Cluster
+    folder: Path
+    token: str
+    boots: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def policies(self) -> Path:
+        return self.folder / "policies"
+
+    def config(self, mode: str = "Enforce", **spec: Any) -> None:
+        """Write RemediatorConfig: only this test's nodes, guards that do not bind."""
+        document = {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediatorConfig",
+            "spec": {
+                "mode": mode,
+                "gpuNodes": {"matchLabels": {LABEL: self.cluster.namespace}},
+                "settling": "0s",
+                "budgets": [{"maxUnavailable": "100%", "per": "cluster"}],
+                "rates": {},
+                "breaker": {"minNodes": 1000},
+                **spec,
+            },
+        }
+        (self.folder / "config.yaml").write_text(json.dumps(document), encoding="utf-8")
+
+    def policy(self, name: str = "xid-79", mode: str = "Enforce", **spec: Any) -> None:
+        """Write a policy; by default it cordons for Xid 79 and recovers at once."""
+        document = {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediationPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "mode": mode,
+                "when": [{"xid": {"codes": [79]}}],
+                "steps": [{"cordon": {}}],
+                "recover": {"for": "0s"},
+                **spec,
+            },
+        }
+        self.policies.mkdir(exist_ok=True)
+        (self.policies / f"{name}.yaml").write_text(json.dumps(document), encoding="utf-8")
+
+    def node(self, name: str = "", **options: Any) -> str:
+        boot = str(uuid.uuid4())
+        labels = {LABEL: self.cluster.namespace, **options.pop("labels", {})}
+        full = self.cluster.create_node(name, labels=labels, boot_id=boot, **options)
+        self.boots[full] = boot
+        return full
+
+    def says(self, node: str, *codes: int, status: str = "") -> None:
+        """Report these Xids as the agent would, in its one patch; none: all is well."""
+        now = datetime.now(tz=UTC)
+        boot = self.boots[node]
+        faults = tuple(
+            Fault(
+                kind=FaultKind.XID,
+                severity=Severity.FATAL,
+                first_seen=now,
+                last_seen=now,
+                pci="0000:9b:00.0",
+                code=code,
+                boot_id=boot,
+            )
+            for code in codes
+        )
+        status = status or ("True" if codes else "False")
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": "GPUXidError",
+            "status": status,
+            "reason": f"Xid{codes[0]}" if codes else "NoFault",
+            "message": uuid.uuid4().hex[:8],
+            "lastHeartbeatTime": stamp,
+            "lastTransitionTime": stamp,
+        }
+        self.cluster.patch_node_status(
+            node,
+            {
+                "metadata": {
+                    "annotations": {FAULTS_ANNOTATION: encode_report(faults, boot_id=boot)}
+                },
+                "status": {"conditions": [condition]},
+            },
+        )
+
+    def session(self, node: str) -> Json | None:
+        text = self.cluster.node(node)["metadata"].get("annotations", {}).get(SESSION_ANNOTATION)
+        return None if text is None else dict(json.loads(text))
+
+    def history(self, node: str) -> Json:
+        text = self.cluster.node(node)["metadata"].get("annotations", {}).get(HISTORY_ANNOTATION)
+        return {} if text is None else dict(json.loads(text))
+
+    def cordoned(self, node: str) -> bool:
+        return self.cluster.is_unschedulable(node)
+
+    def wait(self, found: Callable[[], Any], what: str, timeout: float = 15.0) -> Any:
+        return self.cluster.wait_for(found, what=what, timeout=timeout)
+
+    def status(self) -> Json:
+        data = self.cluster.configmap("gpu-remediator-status")
+        return {} if data is None else dict(json.loads(data["status.json"]))
+
+    def status_of(self, node: str) -> Json | None:
+        return next((one for one in self.status().get("nodes", []) if one["node"] == node), None)
+
+    def events(self, node: str) -> list[str]:
+        """Reasons of the controller's own Events about this node."""
+        return [
+            one["reason"]
+            for one in self.cluster.events(node)
+            if one.get("source", {}).get("component") == "gpu-remediator"
+        ]
+
+    def writes_to(self, node: str, *, subresource: str | None = None) -> list[Json]:
+        """The controller's writes to this node that the API server let through."""
+        account = f"system:serviceaccount:{self.cluster.namespace}:gpu-remediator"
+        return [
+            entry
+            for entry in self.cluster.plane.audit_entries()
+            if entry["user"]["username"] == account
+            and entry.get("objectRef", {}).get("resource") == "nodes"
+            and entry["objectRef"].get("name") == node
+            and entry["objectRef"].get("subresource") == subresource
+            and entry.get("stage") == "ResponseComplete"
+            and entry["responseStatus"]["code"] < 300
+        ]
+
+
+class Replica:
+    """One controller in a thread.
+
+    Args:
+        site: what it works on.
+        identity: in the Lease; the same one takes over from itself without waiting.
+        crash_after: die after this many writes to the API server, Lease not counted.
+        server: another address, such as a proxy's.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        identity: str = "one",
+        crash_after: int | None = None,
+        server: str | None = None,
+        **settings: str,
+    ) -> None:
+        self.crashed = threading.Event()
+        self.leading = threading.Event()
+        self.writes: list[str] = []
+        self.error: BaseException | None = None
+        self._site = site
+        self._crash_after = crash_after
+        self._server = server
+        self._settings = load_settings(
+            {
+                "policies": str(site.policies),
+                "config": str(site.folder / "config.yaml"),
+                "kubeconfig": str(site.cluster.kubeconfig_for(site.token)),
+                "namespace": site.cluster.namespace,
+                "listen": "127.0.0.1:0",
+                "identity": identity,
+                "lease_duration": "3s",
+                "renew_deadline": "2s",
+                "retry_period": "500ms",
+                **settings,
+            }
+        )
+        self._dead = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._main, daemon=True)
+
+    def start(self) -> Replica:
+        self._thread.start()
+        self._ready.wait(20)
+        return self
+
+    def stop(self, timeout: float = 20.0) -> None:
+        """End in order, as SIGTERM does."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        self.join(timeout)
+
+    def join(self, timeout: float = 20.0) -> None:
+        self._thread.join(timeout)
+        assert not self._thread.is_alive(), "the controller did not end"
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            self.error = error
+        finally:
+            self._ready.set()
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        config = await load_config(kubeconfig=self._settings.kubeconfig)
+        if self._server is not None:
+            config.server = self._server
+        cluster = load_cluster(Path(self._settings.config))
+        controller = Controller(
+            settings=self._settings, cluster=cluster, config=config, connect=self._connect
+        )
+        self._ready.set()
+        if self._crash_after is None:
+            await controller.run(self._stop)
+            return
+        self._death = asyncio.Event()
+        work = asyncio.create_task(controller.run(self._stop))
+        death = asyncio.create_task(self._death.wait())
+        await asyncio.wait({work, death}, return_when=asyncio.FIRST_COMPLETED)
+        work.cancel()
+        death.cancel()
+        await asyncio.wait({work})
+        if not work.cancelled() and work.exception() is not None and not self._dead:
+            raise work.exception()  # type: ignore[misc]
+
+    @contextlib.asynccontextmanager
+    async def _connect(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        async with remediator.app.connect(*args, **options) as api:
+            if self._crash_after is not None:
+                self._spy(api)
+            yield api
+
+    def _spy(self, api: Any) -> None:
+        """Let this process "die" right after a write was answered by the server."""
+        send = api.request
+
+        async def request(method: str, target: str, *args: Any, **options: Any) -> bytes:
+            if self._dead:
+                raise Unreachable(remediator.kube.access.access_of(method, target))
+            answer: bytes = await send(method, target, *args, **options)
+            if method in WRITES and "/leases" not in target:
+                self.writes.append(f"{method} {target}")
+                if len(self.writes) == self._crash_after:
+                    self._dead = True
+                    self.crashed.set()
+                    self._death.set()
+                    await asyncio.Event().wait()
+            return answer
+
+        api.request = request
+
+
+@pytest.fixture
+def site(cluster: Cluster, tmp_path: Path) -> Site:
+    """Enforce mode and one policy for Xid 79; no node yet."""
+    made = Site(cluster, tmp_path, cluster.controller_token())
+    made.config()
+    made.policy()
+    return made
+
+
+@pytest.fixture
+def run(site: Site) -> Iterator[Callable[..., Replica]]:
+    """Start replicas; those that still run are stopped in the end."""
+    replicas: list[Replica] = []
+
+    def start(**options: Any) -> Replica:
+        replicas.append(Replica(site, **options).start())
+        return replicas[-1]
+
+    yield start
+    for replica in replicas:
+        replica.stop()
+    broken = [replica.error for replica in replicas if replica.error is not None]
+    assert not broken, broken

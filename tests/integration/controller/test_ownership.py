@@ -1,0 +1,98 @@
+"""Whose cordon it is: only what we added is undone, and a human's action wins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remediator.decide.session import REQUEST_ANNOTATION
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Replica, Site
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_cordon_from_before_stays(site: Site, run: Callable[..., Replica]) -> None:
+    node = site.node(spec={"unschedulable": True})
+    site.says(node, 79)
+    run()
+    session = site.wait(lambda: site.session(node), "session")
+    assert session["before"]["cordoned"] is True
+    assert session["added"] == {}
+
+    site.says(node)
+    site.wait(lambda: site.session(node) is None, "end of the session")
+
+    assert site.cordoned(node)
+    assert all(
+        "unschedulable" not in entry["requestObject"].get("spec", {})
+        for entry in site.writes_to(node)
+    )
+
+
+def test_an_uncordon_by_hand_wins_until_the_fault_returns(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    node = site.node()
+    run()
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+
+    site.cluster.uncordon(node)
+    site.wait(lambda: site.session(node) is None, "cancelled session")
+    assert [waiver["policy"] for waiver in site.history(node)["waivers"]] == ["xid-79"]
+    site.says(node, 79)  # still there: a heartbeat with another message
+    other = site.node()
+    site.says(other, 79)
+    site.wait(lambda: site.cordoned(other), "cordon of another node")  # time has passed
+    assert not site.cordoned(node)
+
+    site.says(node)
+    site.wait(lambda: not site.history(node).get("waivers"), "end of the waiver")
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon after the fault returned")
+
+
+def test_the_last_policy_that_lets_go_uncordons(site: Site, run: Callable[..., Replica]) -> None:
+    site.policy(
+        "lost-gpu",
+        when=[{"condition": {"type": "TestGPULost", "status": "True"}}],
+    )
+    node = site.node()
+    run()
+    site.says(node, 79)
+    site.cluster.set_condition(node, "TestGPULost", "True")
+    site.wait(lambda: len((site.session(node) or {"holds": ()})["holds"]) == 2, "two holds")
+    assert site.cordoned(node)
+
+    site.says(node)
+    session = site.wait(
+        lambda: (one := site.session(node)) and len(one["holds"]) == 1 and one, "one hold"
+    )
+    assert [hold["policy"] for hold in session["holds"]] == ["lost-gpu"]
+    assert site.cordoned(node)
+
+    site.cluster.set_condition(node, "TestGPULost", "False")
+    site.wait(lambda: not site.cordoned(node), "uncordon by the last one")
+    assert site.session(node) is None
+
+
+def test_cancel_undoes_and_release_keeps(site: Site, run: Callable[..., Replica]) -> None:
+    cancelled, released = site.node(), site.node()
+    run()
+    for node, verb in ((cancelled, "cancel"), (released, "release")):
+        site.says(node, 79)
+        site.wait(lambda node=node: site.cordoned(node), "cordon")
+        request = {"verb": verb, "by": "alice", "at": "2026-01-01T00:00:00Z"}
+        site.cluster.annotate(node, {REQUEST_ANNOTATION: json.dumps(request)})
+        site.wait(lambda node=node: site.session(node) is None, "end of the session")
+        annotations = site.cluster.node(node)["metadata"]["annotations"]
+        assert REQUEST_ANNOTATION not in annotations
+
+    assert not site.cordoned(cancelled)
+    assert site.cordoned(released)

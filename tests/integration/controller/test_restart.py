@@ -1,0 +1,81 @@
+"""The controller dies right after each of its writes; the next one goes on to the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Replica, Site
+
+pytestmark = pytest.mark.cluster
+
+STEPS = [{"cordon": {}}, {"event": {"message": "faulty"}}, {"notify": {"to": ["log"]}}]
+
+
+@pytest.mark.parametrize("writes", range(1, 9))
+def test_a_crash_after_any_write_changes_nothing(
+    site: Site, run: Callable[..., Replica], writes: int
+) -> None:
+    site.policy(steps=STEPS)
+    node = site.node()
+    site.says(node)
+    mortal = run(crash_after=writes)
+    heirs: list[Replica] = []
+
+    def reached(goal: Callable[[], bool]) -> Callable[[], bool]:
+        def look() -> bool:
+            if mortal.crashed.is_set() and not heirs:
+                mortal.join()
+                heirs.append(run())
+            return goal()
+
+        return look
+
+    site.says(node, 79)
+    site.wait(reached(lambda: site.cordoned(node)), "cordon")
+    site.says(node)
+    site.wait(reached(lambda: not site.cordoned(node)), "uncordon")
+    site.wait(reached(lambda: site.session(node) is None), "end of the session")
+
+    sent = [entry["requestObject"].get("spec", {}) for entry in site.writes_to(node)]
+    assert [spec["unschedulable"] for spec in sent if spec] == [True, None]
+    assert len(site.history(node)["attempts"]) == 1
+    assert not site.session(node)
+
+
+def test_a_fault_of_before_the_start_is_acted_on_once(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    node = site.node()
+    site.says(node, 79)
+    first = run()
+    site.wait(lambda: site.cordoned(node), "cordon")
+    first.stop()
+    before = site.cluster.resource_versions()
+    run()
+    other = site.node()
+    site.says(other, 79)
+    site.wait(lambda: site.cordoned(other), "cordon of another node")  # time has passed
+
+    after = site.cluster.resource_versions()
+    assert after[f"Node/{node}"] == before[f"Node/{node}"]
+
+
+def test_rates_survive_a_restart(site: Site, run: Callable[..., Replica]) -> None:
+    site.config(rates={"cordon": "1/10m"})
+    first, second = site.node(), site.node()
+    one = run()
+    site.says(first, 79)
+    site.wait(lambda: site.cordoned(first), "cordon of the first")
+    one.stop()
+    run()
+    site.says(second, 79)
+    shown = site.wait(
+        lambda: (found := site.status_of(second)) and found.get("holds") and found, "hold"
+    )
+    assert shown["holds"][0]["guard"] == "rate"
+    assert not site.cordoned(second)

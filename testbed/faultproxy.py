@@ -125,7 +125,7 @@ class FaultProxy:
         self._ca_file = ca_file
         self._token = token
         self._rules: list[Rule] = []
-        self._open: set[web.Request] = set()
+        self._open: dict[int, web.Request] = {}  # by id: requests have no hash
         self._runner: web.AppRunner | None = None
         self._client: aiohttp.ClientSession | None = None
         self._port = 0
@@ -158,7 +158,7 @@ class FaultProxy:
 
     def break_connections(self) -> None:
         """Break every connection on which a request is under way, watches above all."""
-        for request in tuple(self._open):
+        for request in tuple(self._open.values()):
             _abort(request)
 
     def count(self, method: str, path: str = "") -> int:
@@ -197,7 +197,7 @@ class FaultProxy:
         target = request.raw_path
         self.requests.append((request.method, target))
         rule = next((r for r in self._rules if r.matches(request.method, target)), None)
-        self._open.add(request)
+        self._open[id(request)] = request
         try:
             if rule is None:
                 return await self._forward(request, None)
@@ -206,7 +206,7 @@ class FaultProxy:
         except (aiohttp.ClientError, ConnectionError):
             return _abort(request)  # the server broke off: so do we
         finally:
-            self._open.discard(request)
+            self._open.pop(id(request), None)
 
     async def _act(self, request: web.Request, rule: Rule) -> web.StreamResponse:
         match rule.action:

@@ -10,6 +10,7 @@ would turn one misspelt key into one error per alternative.
 from __future__ import annotations
 
 import hashlib
+import json
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
@@ -388,7 +389,9 @@ class RemediationPolicy(Model):
     @cached_property
     def version(self) -> str:
         """Short hash of the spec: changes with its meaning, not with its formatting."""
-        return hashlib.sha256(self.spec.model_dump_json(by_alias=True).encode()).hexdigest()[:12]
+        meaning = self.spec.model_dump(mode="json", by_alias=True)
+        text = json.dumps(meaning, sort_keys=True)  # the order of labels means nothing
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @cached_property
     def plan(self) -> str:

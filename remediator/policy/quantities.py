@@ -16,7 +16,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
 _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
 _PERCENT_PATTERN: Final = r"^(100|[0-9]{1,2})%$"
-RATE_PATTERN: Final = r"^0*[1-9][0-9]*/0*[1-9][0-9]*(ms|s|m|h|d)$"
+RATE_PATTERN: Final = r"^0*[1-9][0-9]*/(?=.*[1-9])([0-9]+(ms|s|m|h|d))+$"
 _HUNDRED: Final = 100
 
 

@@ -1,0 +1,257 @@
+"""Any policy survives a trip through YAML; no text whatever breaks the loader."""
+
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from remediator.policy.cluster import ClusterSpec, RemediatorConfig
+from remediator.policy.load import parse_config, parse_policies
+from remediator.policy.model import (
+    API_VERSION,
+    BudgetPer,
+    Mode,
+    OnFailure,
+    RecoverWhen,
+    RemediationPolicy,
+)
+from remediator.policy.problems import PolicyError, Problem, render
+from remediator.policy.quantities import format_duration
+from remediator.policy.reload import PolicySet, fold
+
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = [path.read_bytes() for path in sorted((ROOT / "policies").glob("*.yaml"))]
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)
+label_keys = st.from_regex(
+    r"([a-z0-9]{1,5}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[a-z0-9])?", fullmatch=True
+)
+texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=40)
+some_texts = st.lists(texts, min_size=1, max_size=3)
+durations = st.integers(0, 10**9).map(lambda ms: format_duration(ms / 1000))
+amounts = st.integers(0, 1000) | st.integers(0, 100).map(lambda n: f"{n}%")
+rates = st.builds(lambda n, d: f"{n}/{d}m", st.integers(1, 99), st.integers(1, 99))
+
+
+def keys(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def codes(most: int) -> st.SearchStrategy[dict[str, Any]]:
+    return keys({"codes": st.lists(st.integers(1, most), min_size=1, max_size=4)}, {})
+
+
+requirements = keys(
+    {"key": label_keys, "operator": st.sampled_from(["In", "NotIn"]), "values": some_texts}, {}
+) | keys({"key": label_keys, "operator": st.sampled_from(["Exists", "DoesNotExist"])}, {})
+selectors = keys(
+    {},
+    {
+        "matchLabels": st.dictionaries(label_keys, texts, max_size=3),
+        "matchExpressions": st.lists(requirements, max_size=2),
+    },
+)
+conditions = keys(
+    {"type": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)},
+    {
+        "status": st.sampled_from(["True", "False", "Unknown"]),
+        "reasons": st.lists(texts, max_size=2),
+        "for": durations,
+    },
+)
+whens = keys({}, {"xid": codes(999), "sxid": codes(99999), "condition": conditions}).filter(bool)
+budgets = keys({"maxUnavailable": amounts}, {"per": st.sampled_from([*map(str, BudgetPer)])})
+breakers = keys(
+    {},
+    {
+        "minNodes": st.integers(1, 99),
+        "percent": st.integers(1, 100),
+        "window": durations,
+    },
+)
+limits = keys(
+    {},
+    {
+        "budget": budgets,
+        "rate": keys({}, {"cordon": rates}),
+        "breaker": breakers,
+        "maxAttempts": st.integers(1, 9),
+    },
+)
+actions = st.one_of(
+    st.just({"cordon": {}}),
+    keys({"notify": keys({"to": some_texts}, {"message": texts})}, {}),
+    keys(
+        {
+            "event": keys(
+                {},
+                {
+                    "reason": st.from_regex(r"[A-Z][A-Za-z0-9]{0,9}", fullmatch=True),
+                    "message": texts,
+                },
+            )
+        },
+        {},
+    ),
+)
+steps = st.builds(
+    lambda action, rest: {**action, **rest},
+    actions,
+    keys({}, {"timeout": durations, "onFailure": st.sampled_from([*map(str, OnFailure)])}),
+)
+specs = keys(
+    {
+        "when": st.lists(whens, min_size=1, max_size=3),
+        "steps": st.lists(steps, min_size=1, max_size=3),
+    },
+    {
+        "mode": st.sampled_from([*map(str, Mode)]),
+        "emergency": st.booleans(),
+        "nodes": keys({}, {"selector": selectors, "controlPlane": st.booleans()}),
+        "limits": limits,
+        "recover": keys(
+            {},
+            {
+                "when": st.sampled_from([*map(str, RecoverWhen)]),
+                "for": durations,
+                "notify": st.lists(texts, max_size=2),
+            },
+        ),
+    },
+)
+policies = st.builds(
+    lambda name, labels, spec: RemediationPolicy.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "RemediationPolicy",
+            "metadata": {"name": name, "labels": labels},
+            "spec": spec,
+        }
+    ),
+    names,
+    st.dictionaries(texts, texts, max_size=2),
+    specs,
+)
+configs = st.builds(
+    lambda budgets, settling, selector, mode: RemediatorConfig.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "RemediatorConfig",
+            "spec": {
+                "budgets": budgets,
+                "settling": settling,
+                "gpuNodes": selector,
+                "mode": mode,
+                "channels": {"a": {"log": {}}},
+            },
+        }
+    ),
+    st.lists(budgets, max_size=2),
+    durations,
+    selectors,
+    st.sampled_from([*map(str, Mode)]),
+)
+
+
+def dump(model: RemediationPolicy | RemediatorConfig) -> bytes:
+    stream = StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = "1.1"  # quotes whatever any version would misread
+    yaml.dump(model.model_dump(mode="json", by_alias=True, exclude_none=True), stream)
+    return stream.getvalue().removeprefix("%YAML 1.1\n---\n").encode()
+
+
+# The scanner of ruamel.yaml takes 10 ms a file.
+FEW = settings(deadline=None, max_examples=40)
+
+
+@FEW
+@given(policy=policies)
+def test_a_policy_written_as_yaml_and_read_again_is_the_same(policy: RemediationPolicy) -> None:
+    (one,) = parse_policies(dump(policy), file="p").policies
+    assert one.policy == policy
+    assert one.policy.version == policy.version
+
+
+@FEW
+@given(config=configs)
+def test_a_config_written_as_yaml_and_read_again_is_the_same(config: RemediatorConfig) -> None:
+    assert parse_config(dump(config), file="c") == config.spec
+
+
+def survive(data: bytes) -> None:
+    """Either policies or problems that can be shown, and nothing else."""
+    problems: Sequence[Problem] | None = None
+    try:
+        parse_policies(data, file="p")
+    except PolicyError as error:
+        problems = error.problems
+    if problems is not None:
+        assert problems
+        assert all(problem.message and render(problem) for problem in problems)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    base=st.sampled_from(SHIPPED),
+    edits=st.lists(
+        st.tuples(
+            st.floats(0, 1),
+            st.integers(0, 12),
+            st.binary(max_size=4)
+            | st.sampled_from([b"\t", b"- ", b": ", b"{", b"}", b"[", b"*a ", b"&a ", b"!!", b"|"])
+            | st.sampled_from(
+                [b"? ", b"---\n", b"%YAML 9", b"<<: ", b'"', b"'", b"#", b"\n", b">"]
+            ),
+        ),
+        max_size=5,
+    ),
+)
+def test_a_damaged_file_gives_problems_and_nothing_worse(
+    base: bytes, edits: list[tuple[float, int, bytes]]
+) -> None:
+    for where, cut, put in edits:
+        at = int(where * len(base))
+        base = base[:at] + put + base[at + cut :]
+    survive(base)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab:- \n{}[],&*!|>'\"%@`#?<=~01\t\\", max_size=60))
+def test_any_text_gives_problems_and_nothing_worse(text: str) -> None:
+    survive(text.encode())
+
+
+edits = st.dictionaries(
+    st.sampled_from("abc"),
+    st.sampled_from([b"mess: [", *SHIPPED[:3]]),
+)
+
+
+@FEW
+@given(st.lists(edits, max_size=4))
+def test_names_are_unique_and_good_files_are_in_force_whatever_the_history(
+    history: list[dict[str, bytes]],
+) -> None:
+    state = PolicySet()
+    for now, files in enumerate(history):
+        before, state = state, fold(state, files, cluster=ClusterSpec(), now=float(now))
+        for name, loaded in state.policies.items():
+            assert loaded.file in files
+            assert loaded.policy.name == name
+        for name, file in state.files.items():
+            if file.problems and name in before.files:
+                assert file.in_force == before.files[name].in_force
+        named = [
+            one.policy.name
+            for file in state.files.values()
+            if file.in_force
+            for one in file.in_force.policies
+        ]
+        assert len(named) == len(set(named))
+        assert set(named) == set(state.policies)

@@ -113,6 +113,7 @@ class App:
             failed=lambda: self._self_metrics.publishes.labels("error").inc(),
         )
         self._saved: NodeHealth | None = None
+        self._saving = asyncio.Lock()
         self._unsaved = asyncio.Event()
         self._save_now = asyncio.Event()
         self._look_at = asyncio.Event()
@@ -290,6 +291,10 @@ class App:
             await self._save_once()
 
     async def _save_once(self) -> None:
+        async with self._saving:
+            await self._save_latest()
+
+    async def _save_latest(self) -> None:
         health = self.monitor.health
         if health is self._saved or not self.monitor.checked:
             return

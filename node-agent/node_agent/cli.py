@@ -88,11 +88,14 @@ def _parser() -> argparse.ArgumentParser:
 def _run(settings: Settings) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
+    from prometheus_client import disable_created_metrics  # noqa: PLC0415
+
     from node_agent.app import App  # noqa: PLC0415
     from node_agent.log import make_logger  # noqa: PLC0415
     from node_agent.publish.access import AccessError  # noqa: PLC0415
     from node_agent.publish.web import ListenError  # noqa: PLC0415
 
+    disable_created_metrics()  # a second series for each counter that nobody asked for
     log = make_logger(settings)
 
     async def agent() -> None:

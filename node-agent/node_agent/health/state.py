@@ -37,7 +37,7 @@ class Total(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: int = 0
 
 
-class NodeHealth(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     """The devices of one node.
 
     ``faults`` by their key. ``expected`` are the devices that were seen on PCI, by

@@ -38,7 +38,7 @@ class Publisher:
     Args:
         api: the Node's client.
         heartbeat: seconds between writes of an unchanged state.
-        coalesce: seconds in which changes after a write are collected.
+        coalesce: seconds after a written change in which further ones are collected.
         counts_interval: seconds between writes of which nothing but counts is new.
         clock: seconds that only grow (the loop's time).
         wall: seconds since the epoch, for the times that leave this node.
@@ -80,6 +80,7 @@ class Publisher:
         self._there: OnNode | None = None
         self._urgent_there: tuple[object, ...] | None = None
         self._last_write = float("-inf")
+        self._quiet_until = float("-inf")
         self._heartbeat_at = float("-inf")
         self._retry_at = float("-inf")
         self._failures = 0
@@ -151,7 +152,7 @@ class Publisher:
         if self._wanted is None or self._there is None:
             return float("inf")
         if self._wanted.urgent != self._urgent_there:
-            due = self._last_write + self._coalesce
+            due = self._quiet_until
         elif not self._there.shows(self._wanted):
             due = min(self._last_write + self._counts_interval, self._heartbeat_at)
         else:
@@ -166,6 +167,8 @@ class Publisher:
         wanted, there = self._wanted, self._there
         if wanted is None or there is None:
             return
+        if self._urgent_there is not None and wanted.urgent != self._urgent_there:
+            self._quiet_until = self._clock() + self._coalesce
         self._last_write = self._clock()
         try:
             view = await self._api.patch_status(status_patch(wanted, there, now=self._wall()))

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     CORDONED = "GPURemediationCordoned"
     UNCORDONED = "GPURemediationUncordoned"
     CANCELLED = "GPURemediationCancelled"
+    RELEASED = "GPURemediationReleased"
     HELD = "GPURemediationHeld"
     ESCALATED = "GPURemediationEscalated"
     FROZEN = "GPURemediationFrozen"
@@ -32,7 +33,8 @@ class Reason(StrEnum):
 MEANINGS: Final = {
     Reason.CORDONED: "A policy marked the node unschedulable; the message says for which fault.",
     Reason.UNCORDONED: "The fault is gone and what we added was undone.",
-    Reason.CANCELLED: "A session ended before its steps did, by a person or by the node's end.",
+    Reason.CANCELLED: "A person ended the session (`remediator cancel`, or an uncordon).",
+    Reason.RELEASED: "A person took the node over as it is (`remediator release`).",
     Reason.HELD: "A policy matches, and a guard holds its next step; the message names it.",
     Reason.ESCALATED: "Automation has ended on this node; it waits for a person.",
     Reason.FROZEN: "The session annotation cannot be read, so nothing is done to the node.",
@@ -43,6 +45,7 @@ _KIND: Final[dict[Reason, Kind]] = {
     Reason.CORDONED: "Warning",
     Reason.UNCORDONED: "Normal",
     Reason.CANCELLED: "Normal",
+    Reason.RELEASED: "Normal",
     Reason.HELD: "Warning",
     Reason.ESCALATED: "Warning",
     Reason.FROZEN: "Warning",
@@ -57,6 +60,7 @@ _OF_ACTION: Final = {
     "cordon": Reason.CORDONED,
     "uncordon": Reason.UNCORDONED,
     "cancel": Reason.CANCELLED,
+    "release": Reason.RELEASED,
 }
 _PASSING_GUARDS: Final = frozenset({"settling", "scope", "opt-out"})
 """Holds that end by themselves soon, or that are the node's ordinary state: no Event."""

@@ -45,7 +45,7 @@ class Metrics:
         )
         self.actions = Counter(
             "remediation_actions",
-            "Writes to nodes, by action (cordon, uncordon, record, cancel),"
+            "Writes to nodes, by action (cordon, uncordon, record, cancel, release),"
             " mode (enforce, dry_run) and result (done, conflict, failed, unknown, gone).",
             ["policy", "action", "mode", "result"],
             registry=registry,

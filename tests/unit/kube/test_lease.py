@@ -110,9 +110,13 @@ class Candidate:
             end_process=self.ended.append,
         )
         self.task: asyncio.Task[None] | None = None
+        self.on_start: Callable[[], None] = lambda: None
 
     def start(self, work: Callable[[], Any] | None = None) -> None:
+        self.on_start()
         self.task = asyncio.create_task(self._run(work))
+        # A lost lease that nobody awaits is no news to the test.
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _run(self, work: Callable[[], Any] | None) -> None:
         async with self.elector.lead():
@@ -131,24 +135,47 @@ def server() -> LeaseServer:
     return LeaseServer()
 
 
+class Watcher:
+    """Looks all the time that at most one candidate is fresh.
+
+    Started within the test: a timer from a fixture would be on the real clock.
+    """
+
+    def __init__(self, candidates: list[Candidate]) -> None:
+        self._candidates = candidates
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._task or asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(0.1)
+
+    def look(self) -> None:
+        fresh = [c.name for c in self._candidates if c.elector.is_fresh()]
+        assert len(fresh) <= 1, "two leaders"
+
+    async def end(self) -> None:
+        self.look()
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+
 @pytest.fixture
 async def candidates(server: LeaseServer) -> AsyncIterator[list[Candidate]]:
     """Two of them; at every tick at most one is fresh."""
     made = [Candidate(server, name, LeaseTimings()) for name in ("a", "b")]
-
-    async def watch() -> None:
-        while True:
-            fresh = [c.name for c in made if c.elector.is_fresh()]
-            assert len(fresh) <= 1, "two leaders"
-            await asyncio.sleep(0.1)
-
-    watcher = asyncio.create_task(watch())
+    watcher = Watcher(made)
+    for candidate in made:
+        candidate.on_start = watcher.start
     yield made
+    await watcher.end()
     for candidate in made:
         await candidate.stop()
-    watcher.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await watcher
 
 
 def now() -> float:

@@ -156,7 +156,9 @@ class Controller:
         settings, timings = self._settings, _timings(self._settings)
         limit = min(5.0, timings.renew_deadline / 2)
         async with (
-            connect(self._config, timeout=limit, max_connections=settings.workers + WATCHES) as api,
+            self._connect(
+                self._config, timeout=limit, max_connections=settings.workers + WATCHES
+            ) as api,
             self._connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)

@@ -111,7 +111,12 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         try:
             return self._send(method, target, data, headers)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+        except (
+            http.client.RemoteDisconnected,
+            BrokenPipeError,
+            ConnectionResetError,
+            ssl.SSLEOFError,
+        ):
             # A kept connection that the server closed meanwhile, as after a restart: once more.
             return self._send(method, target, data, headers)
 

@@ -133,6 +133,10 @@ class Site:
             },
         )
 
+    def replica(self, **options: Any) -> Replica:
+        """A controller that is not started yet, and that the caller stops."""
+        return Replica(self, **options)
+
     def session(self, node: str) -> Json | None:
         text = self.cluster.node(node)["metadata"].get("annotations", {}).get(SESSION_ANNOTATION)
         return None if text is None else dict(json.loads(text))
@@ -298,12 +302,22 @@ class Replica:
 
 
 @pytest.fixture
-def site(cluster: Cluster, tmp_path: Path) -> Site:
-    """Enforce mode and one policy for Xid 79; no node yet."""
-    made = Site(cluster, tmp_path, cluster.controller_token())
-    made.config()
-    made.policy()
-    return made
+def site_on(tmp_path: Path) -> Callable[[Cluster], Site]:
+    """Make a site on any cluster: Enforce mode and one policy for Xid 79; no node yet."""
+
+    def make(cluster: Cluster) -> Site:
+        made = Site(cluster, tmp_path, cluster.controller_token())
+        made.config()
+        made.policy()
+        return made
+
+    return make
+
+
+@pytest.fixture
+def site(cluster: Cluster, site_on: Callable[[Cluster], Site]) -> Site:
+    """A site on the shared server."""
+    return site_on(cluster)
 
 
 @pytest.fixture

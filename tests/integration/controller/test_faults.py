@@ -1,0 +1,122 @@
+"""The API server refuses, is slow, or breaks off: each write is done once, in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testbed.faultproxy import Action, Answer, Drop, FaultProxy, Hang
+
+
+if TYPE_CHECKING:
+    from testbed.cluster import Cluster
+    from tests.integration.controller.conftest import Replica, Site
+
+pytestmark = pytest.mark.cluster
+
+NODES = r"^/api/v1/nodes/"
+
+
+@pytest.fixture
+def proxy(site: Site) -> Iterator[FaultProxy]:
+    """A proxy before the shared server, on an event loop of its own."""
+    made = FaultProxy(site.cluster.plane.url, ca_file=site.cluster.plane.ca_file)
+    opened, loops = threading.Event(), list[asyncio.AbstractEventLoop]()
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with made:
+            opened.set()
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    assert opened.wait(10)
+    yield made
+    loops[0].call_soon_threadsafe(end.set)
+    thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Answer(409, reason="Conflict"),
+        Answer(429, reason="TooManyRequests", retry_after=1),
+        Answer(500, reason="InternalError"),
+        Answer(503, reason="ServiceUnavailable"),
+        Answer(403, reason="Forbidden"),
+        Drop(),
+        Drop(forwarded=True),
+        Hang(),
+    ],
+    ids=["409", "429", "500", "503", "403", "dropped", "answer-lost", "hung"],
+)
+def test_one_cordon_in_spite_of(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy, action: Action
+) -> None:
+    proxy.add(action, method="PATCH", path=NODES, times=1)
+    node = site.node()
+    run(server=proxy.url)
+    site.says(node, 79)
+    # A refusal (403) is tried again after half a minute: only people can change it.
+    refused = isinstance(action, Answer) and action.status == 403
+    if refused:
+        shown = site.wait(lambda: site.status_of(node), "the node in the status")
+        assert not site.cordoned(node)
+        assert shown["policies"] == ["xid-79"]
+        return
+    site.wait(lambda: site.cordoned(node), "cordon")
+    site.says(node)
+    site.wait(lambda: not site.cordoned(node), "uncordon")
+
+    sent = [entry["requestObject"].get("spec", {}) for entry in site.writes_to(node)]
+    assert [spec["unschedulable"] for spec in sent if spec] == [True, None]
+    assert len(site.history(node)["attempts"]) == 1
+
+
+def test_a_doubtful_write_keeps_its_place_in_the_budget(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy
+) -> None:
+    site.config(budgets=[{"maxUnavailable": 1, "per": "cluster"}])
+    first, second = site.node(), site.node()
+    proxy.add(Drop(forwarded=True), method="PATCH", path=NODES + first, times=1)
+    proxy.add(Answer(500), method="GET", path=NODES + first, times=2)  # and nobody can look
+    proxy.add(Hang(), method="GET", path=r"/nodes\?.*watch", times=None)
+    site.says(first, 79)
+    site.says(second, 79)
+    run(server=proxy.url)
+    site.wait(lambda: site.cordoned(first) or site.cordoned(second), "one cordon")
+    proxy.clear()
+    proxy.break_connections()
+
+    def held() -> list[str]:
+        return [
+            one["holds"][0]["guard"] for one in site.status().get("nodes", []) if one.get("holds")
+        ]
+
+    site.wait(lambda: held() == ["budget"], "the other one held by the budget")
+    assert [site.cordoned(first), site.cordoned(second)].count(True) == 1
+
+
+def test_a_restarted_api_server(own_cluster: Cluster, site_on: Callable[[Cluster], Site]) -> None:
+    site = site_on(own_cluster)
+    node, other = site.node(), site.node()
+    replica = site.replica(lease_duration="60s", renew_deadline="50s").start()
+    try:
+        site.says(node, 79)
+        site.wait(lambda: site.cordoned(node), "cordon")
+        own_cluster.plane.stop_apiserver(grace=0)
+        own_cluster.plane.start_apiserver()
+        site.says(node)
+        site.says(other, 79)
+        site.wait(lambda: site.cordoned(other), "cordon after the restart", timeout=30)
+        site.wait(lambda: not site.cordoned(node), "uncordon after the restart", timeout=30)
+    finally:
+        replica.stop()
+    assert replica.error is None
+    assert len(site.writes_to(other)) >= 1

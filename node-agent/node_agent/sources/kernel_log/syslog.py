@@ -27,6 +27,9 @@ SOURCE: Final = "syslog"
 DEFAULT_POLL_SECONDS: Final = 1.0
 _READ_ALL: Final = 3
 _SIZE_BUFFER: Final = 10
+_REST: Final = 400
+"""Rest this many times as long as an answer took: at most a quarter percent of a core."""
+_MAX_POLL_SECONDS: Final = 5.0
 _TAIL_BYTES: Final = 16384
 """First only so much is asked for: enough for what a healthy kernel prints in a second."""
 _ANCHOR_LINES: Final = 3
@@ -118,8 +121,11 @@ class SyslogRing:
         whole = 2 * size
         self._report_state("")
         while True:
+            begun = self._clock.now().boot
             await self._poll(whole, deliver)
-            await asyncio.sleep(self._poll_seconds)
+            # The kernel walks its whole ring for each answer: a large one is asked less often.
+            spent = self._clock.now().boot - begun
+            await asyncio.sleep(min(max(self._poll_seconds, spent * _REST), _MAX_POLL_SECONDS))
 
     async def _poll(self, whole: int, deliver: Callable[[Batch], None]) -> None:
         text = self._read(_TAIL_BYTES) if self._caught_up else self._read(whole)

@@ -111,9 +111,7 @@ class LineSplitter:
             self._hold(chunk)
             return b""
         self.held = len(chunk) - end
-        # Of a line that was cut already, only its newline is still wanted.
-        start = chunk.find(b"\n") if self._cut else 0
-        block = self._part + _without_nul(chunk[start:end])
+        block = self._part + _without_nul(chunk[:end])
         self._part, self._cut = b"", False
         self._hold(chunk[end:])
         return block

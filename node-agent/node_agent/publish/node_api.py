@@ -185,7 +185,8 @@ class NodeApi:
         self, method: str, path: str, body: bytes | None, verb: str, resource: str
     ) -> bytes:
         status, answer, retry_after = await self._send(method, path, body)
-        if status == _UNAUTHORIZED:
+        if status in {_UNAUTHORIZED, _FORBIDDEN}:
+            # Perhaps the token was rotated, or bound to another pod, since it was read.
             status, answer, retry_after = await self._send(method, path, body, again=True)
         if status < _OK:
             return answer

@@ -1,0 +1,100 @@
+"""The annotation: what is written can be read, it stays small, and the fatal is never lost."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.contract import (
+    MAX_BYTES,
+    MAX_TIMES,
+    VERSION,
+    Fault,
+    FaultKind,
+    Instance,
+    MalformedReportError,
+    Severity,
+    Truncated,
+    UnsupportedVersionError,
+    decode_report,
+    encode_report,
+    worst_first,
+)
+
+
+TIMES = st.datetimes(
+    min_value=datetime(2020, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
+    max_value=datetime(2100, 1, 1),  # noqa: DTZ001
+    timezones=st.just(UTC),
+)
+TEXT = st.text(max_size=120)
+FAULTS = st.builds(
+    Fault,
+    kind=st.sampled_from(FaultKind),
+    severity=st.sampled_from(Severity),
+    first_seen=TIMES,
+    last_seen=TIMES,
+    pci=TEXT,
+    gpu=TEXT,
+    index=st.none() | st.integers(0, 64),
+    code=st.none() | st.integers(0, 100_000),
+    subcode=TEXT,
+    action=TEXT,
+    count=st.integers(1, 10**6),
+    lines=st.integers(1, 10**9),
+    times=st.lists(TIMES, max_size=MAX_TIMES).map(tuple),
+    boot_id=TEXT,
+    mig=st.none() | st.builds(Instance, gi=st.integers(0, 14), ci=st.none() | st.integers(0, 7)),
+    pods=st.lists(TEXT, max_size=4).map(tuple),
+    message=TEXT,
+)
+MANY = st.lists(FAULTS, max_size=60).map(tuple)
+
+
+@given(st.lists(FAULTS, max_size=6).map(tuple))
+def test_what_fits_comes_back_whole(faults: tuple[Fault, ...]) -> None:
+    report = decode_report(encode_report(faults, boot_id="b", limit=10**6))
+    assert report.faults == tuple(sorted(faults, key=worst_first))
+    assert report.truncated is None
+    assert report.boot_id == "b"
+
+
+@given(MANY)
+def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> None:
+    text = encode_report(faults, boot_id="b")
+    report = decode_report(text)
+    truncated = report.truncated or Truncated()
+    by_severity = Counter(fault.severity for fault in report.faults)
+    assert by_severity[Severity.FATAL] == sum(f.severity is Severity.FATAL for f in faults)
+    for severity, missing in (
+        (Severity.WARNING, truncated.warning),
+        (Severity.INFO, truncated.info),
+    ):
+        assert by_severity[severity] + missing == sum(f.severity is severity for f in faults)
+    assert len(text.encode()) <= MAX_BYTES or by_severity.keys() <= {Severity.FATAL}
+
+
+@given(MANY)
+def test_information_goes_before_warnings(faults: tuple[Fault, ...]) -> None:
+    report = decode_report(encode_report(faults, boot_id=""))
+    if report.truncated and report.truncated.warning:
+        assert all(fault.severity is not Severity.INFO for fault in report.faults)
+
+
+@given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_garbage_is_a_clear_error_and_never_another(text: str) -> None:
+    with pytest.raises((MalformedReportError, UnsupportedVersionError)):
+        decode_report(text)
+
+
+@given(st.integers(VERSION + 1, 10**6))
+def test_a_newer_version_is_told_apart(version: int) -> None:
+    with pytest.raises(UnsupportedVersionError):
+        decode_report(json.dumps({"version": version, "faults": "of another kind"}))
+
+
+def test_unknown_keys_of_the_same_version_are_left_alone() -> None:
+    assert decode_report('{"version":1,"faults":[],"added":{"later":true}}').faults == ()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from remediator.decide.candidate import Candidate
 from remediator.decide.decision import Hold
 from remediator.decide.guards import GUARDS
+from remediator.decide.guards.rate import rates_of
 from remediator.decide.ledger import Ledger
 
 
@@ -25,12 +26,10 @@ def admit(candidates: Iterable[Candidate], ledger: Ledger, now: float) -> Verdic
         verdict = first_hold(candidate, ledger, now)
         key = (candidate.facts.uid, candidate.policy.name)
         verdicts[key] = verdict
-        held = (candidate.policy.name, candidate.facts.uid)
         if verdict is None:
-            ledger.held_since.pop(held, None)
             _reserve(candidate, ledger, now)
         else:
-            ledger.held_since.setdefault(held, now)
+            ledger.held_since.setdefault((candidate.policy.name, candidate.facts.uid), now)
     return verdicts
 
 
@@ -48,5 +47,6 @@ def _reserve(candidate: Candidate, ledger: Ledger, now: float) -> None:
     entry = ledger.nodes[candidate.facts.uid]
     if not entry.reserved:
         ledger.reserve(candidate.facts.uid, now)
-        facts, name = candidate.facts, candidate.policy.name
-        ledger.start(candidate.action, facts.pool, name, facts.uid, now)
+        facts = candidate.facts
+        owners = [owner for owner, _ in rates_of(candidate, ledger)]
+        ledger.start(candidate.action, facts.pool, owners, facts.uid, now)

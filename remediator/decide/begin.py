@@ -17,8 +17,11 @@ from remediator.decide.admit import Verdicts
 from remediator.decide.decision import Hold, Outcome, Urgency
 from remediator.decide.draft import Draft
 from remediator.decide.endings import waived
+from remediator.decide.facts import NodeMode
+from remediator.decide.guards.scope import out_of_scope
 from remediator.decide.look import Look, Matched, attempt_of, opening
 from remediator.decide.session import (
+    MODE_KEY,
     SESSION_VERSION,
     Added,
     Before,
@@ -33,29 +36,46 @@ from remediator.policy.model import Plan, parse_plan
 
 TELL_HELD_AFTER: Final = 60.0
 TELL_BLOCKED_AFTER: Final = 3600.0
-_QUIET_GUARDS: Final = frozenset({"opt-out", "settling", "breaker", "order", "facts"})
+_QUIET_GUARDS: Final = frozenset({"waived", "opt-out", "settling", "breaker", "order", "facts"})
 """Holds that people chose, that pass by themselves, or that tell by themselves."""
 
 
 def begin(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, Outcome]) -> None:
     """Begin what newly matches: each policy gets its own hold in the node's one session."""
     for one in look.holding:
-        policy, match = one.active.policy, one.match
-        session = draft.session
-        if session is not None and session.hold(policy.name) is not None:
+        policy = one.active.policy
+        if draft.session is not None and draft.session.hold(policy.name) is not None:
             continue
-        if waived(draft.history, policy.name, match.instances):
-            draft.hold(Hold(policy.name, "waived", _waived_why(draft.history.waivers, policy.name)))
+        refusal = _refusal(draft, one)
+        if refusal is not None:
+            draft.hold(refusal)
+            tell_held(draft, one, refusal)
             continue
-        if session is None:
-            session = _new_session(draft)
+        session = draft.session or _new_session(draft)
         verdict = verdicts.get((draft.facts.uid, policy.name), NOT_ASKED)
         started = _start(draft, session, one, verdict, outcomes)
         if started is not None:
             draft.session = started
             draft.act("record", policy.name, f"session begun by {policy.name}")
         elif verdict is not None:
-            _tell_held(draft, one, verdict)
+            tell_held(draft, one, verdict)
+
+
+def _refusal(draft: Draft, one: Matched) -> Hold | None:
+    """Say why a policy may not even begin here, not so much as with a message; None if it may."""
+    facts, policy = draft.facts, one.active.policy
+    name = policy.name
+    if waived(draft.history, name, one.match.instances):
+        return Hold(name, "waived", _waived_why(draft.history.waivers, name))
+    outside = out_of_scope(facts, policy)
+    if outside:
+        return Hold(name, "scope", outside)
+    if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
+        return Hold(name, "mode", facts.mode_note)
+    only_disruptive = all(step.action in DISRUPTIVE for step in policy.spec.steps)
+    if facts.mode is NodeMode.NOTIFY_ONLY and only_disruptive:
+        return Hold(name, "opt-out", f"the node says {MODE_KEY}: {facts.mode}")
+    return None
 
 
 def _start(
@@ -67,6 +87,7 @@ def _start(
 ) -> Session | None:
     """Return the session with this policy's hold, or None where not even a first step can go."""
     policy = one.active.policy
+    draft.ledger.clear_since.pop((policy.name, draft.facts.uid), None)
     text, exhausted = opening(policy, session.attempt)
     steps = parse_plan(text)
     hold = PolicyHold(
@@ -88,8 +109,8 @@ def _start(
             verdict=verdict,
             outcomes=outcomes,
         )
-        if hold.step == 0:
-            return None
+        if hold.step == 0 and steps.steps[0].action in DISRUPTIVE:
+            return None  # held; a message that must be waited for is a beginning
     if exhausted:
         hold = replace(hold, state=HoldState.ESCALATED)
         _tell_escalated(draft, session, hold, parse_plan(policy.plan))
@@ -111,14 +132,22 @@ def _new_session(draft: Draft) -> Session:
     )
 
 
-def _tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
-    """Tell people once about a fatal fault that a guard holds, and again when it stays so."""
-    if verdict.guard in _QUIET_GUARDS or one.match.severity is not Severity.FATAL:
-        return
+def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
+    """Tell people once about a fatal fault that a guard holds, and again when it stays so.
+
+    Of lesser faults they hear only when the budget has been used up for very long.
+    """
     facts, policy = draft.facts, one.active.policy
-    since = draft.ledger.held_since.get((policy.name, facts.uid), draft.now)
+    since = draft.ledger.held_since.get((policy.name, facts.uid))
+    if since is None or verdict.guard in _QUIET_GUARDS:
+        return
     to = draft.channels(parse_plan(policy.plan))
-    for after, word in ((TELL_HELD_AFTER, "held"), (TELL_BLOCKED_AFTER, "still-held")):
+    telling = [(TELL_BLOCKED_AFTER, "still-held")]
+    if one.match.severity is Severity.FATAL:
+        telling.insert(0, (TELL_HELD_AFTER, "held"))
+    elif verdict.guard != "budget":
+        return
+    for after, word in telling:
         if draft.now < since + after:
             draft.look_at(since + after)
             return
@@ -129,6 +158,7 @@ def _tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
             to=to,
             policy=policy.name,
             urgency=Urgency.CRITICAL,
+            notice=True,
         )
 
 

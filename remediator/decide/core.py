@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from remediator.decide.admit import admit
+from remediator.decide.admit import Verdicts, admit
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Decision, Effect, Outcome, SendMessage, Urgency
 from remediator.decide.draft import World
@@ -54,6 +54,7 @@ def decide(
     alarms: dict[str, list[Effect]] = {}
     looks = [_look(one, policies, ledger, alarms, world=world, now=now) for one in nodes]
     verdicts = admit((one for look in looks for one in _candidates(look, ledger, now)), ledger, now)
+    _forget_held(looks, verdicts, ledger)
     decisions = [
         plan(look, verdicts, ledger=ledger, outcomes=outcomes, world=world, now=now)
         for look in looks
@@ -91,6 +92,7 @@ def _look(
     for name, active in policies.active.items():
         spec = active.policy.spec
         if _WORLD_OF.get(effective_mode(active.policy, facts, ledger.cluster)) is not world:
+            leave(active, facts.uid, ledger)
             continue
         if not facts.gpu or not selector_matches(spec.nodes.selector, facts.labels):
             leave(active, facts.uid, ledger)
@@ -124,6 +126,17 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         if action is not None and facts.uid in ledger.nodes:
             found.append(Candidate(facts, one.active, one.match, action, one.since))
     return found
+
+
+def _forget_held(looks: list[Look], verdicts: Verdicts, ledger: Ledger) -> None:
+    """Forget since when a step is held where none is held any more."""
+    if not ledger.held_since:
+        return
+    for look in looks:
+        uid = look.facts.uid
+        for name in look.matched:
+            if verdicts.get((uid, name)) is None:
+                ledger.held_since.pop((name, uid), None)
 
 
 def _alarm(source: str, ledger: Ledger) -> SendMessage:

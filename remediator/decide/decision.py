@@ -39,7 +39,7 @@ class PatchNode:
     history: History | Unset | None = UNSET
     remove_request: bool = False
     action: str = ""
-    """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``."""
+    """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``, ``release``."""
     policy: str = ""
     disruptive: bool = False
     why: str = ""

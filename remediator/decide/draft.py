@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from remediator.decide.decision import (
     UNSET,
@@ -23,6 +24,10 @@ from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session
 from remediator.policy.model import Mode, Plan
+
+
+SOONEST: Final = 0.1
+"""Seconds until the next look at the earliest: what is due by rounding alone comes then."""
 
 
 class World(StrEnum):
@@ -54,6 +59,9 @@ class Draft:
     phase: NodePhase = NodePhase.WELL
     sentence: str = ""
     effects: list[Effect] = field(default_factory=list)
+    """True only once the patch is written: dropped with it."""
+    notices: list[Effect] = field(default_factory=list)
+    """True whether or not anything is written."""
     holds: list[Hold] = field(default_factory=list)
     looks: list[float] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -84,9 +92,13 @@ class Draft:
         policy: str = "",
         urgency: Urgency = Urgency.WARNING,
         resolves: bool = False,
+        notice: bool = False,
     ) -> None:
-        """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given."""
-        self.effects.append(
+        """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given.
+
+        ``notice``: it is true, and sent, whether or not this decision's patch may be written.
+        """
+        (self.notices if notice else self.effects).append(
             SendMessage(
                 key=key,
                 to=to or self.ledger.cluster.alerts_to,
@@ -106,7 +118,7 @@ class Draft:
     def finish(self, matched: tuple[str, ...], reasons: tuple[str, ...]) -> Decision:
         """Return the decision: the patch first, since what is told must be true."""
         patch = self._patch()
-        effects = ((patch,) if patch is not None else ()) + tuple(self.effects)
+        effects = ((patch,) if patch is not None else ()) + (*self.effects, *self.notices)
         return Decision(
             node=self.facts.name,
             uid=self.facts.uid,
@@ -115,7 +127,7 @@ class Draft:
             reasons=reasons,
             effects=effects,
             holds=tuple(self.holds),
-            next_look=min((look for look in self.looks if look > self.now), default=None),
+            next_look=max(min(self.looks), self.now + SOONEST) if self.looks else None,
             sentence=self._sentence(patch),
             steps=tuple(self.steps),
         )
@@ -123,9 +135,7 @@ class Draft:
     def _patch(self) -> PatchNode | None:
         """Return the one write, if anything changed and the world may be written to."""
         before = self.facts.session if isinstance(self.facts.session, Session) else None
-        changed_session = self.session != before or (
-            self.answered and self.facts.session is not None
-        )
+        changed_session = self.session != before or self.drop_session
         changed_history = self.history != self.facts.history
         if not (
             changed_session or changed_history or self.answered or self.unschedulable is not None
@@ -142,7 +152,7 @@ class Draft:
             uid=self.facts.uid,
             resource_version=self.facts.resource_version,
             unschedulable=self.unschedulable,
-            session=self.session if changed_session else UNSET,
+            session=(None if self.drop_session else self.session) if changed_session else UNSET,
             history=self.history if changed_history else UNSET,
             remove_request=self.answered,
             action=self.action or "record",

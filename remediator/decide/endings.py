@@ -14,13 +14,26 @@ from msgspec.structs import replace
 from remediator.decide.decision import NodePhase, Urgency
 from remediator.decide.draft import Draft, World
 from remediator.decide.look import Look
-from remediator.decide.match import Answer, instance_answer
-from remediator.decide.session import DAY, History, HoldState, Request, Session, Verb, Waiver
+from remediator.decide.match import MAX_INSTANCES, Answer, instance_answer
+from remediator.decide.session import (
+    DAY,
+    History,
+    HoldState,
+    PolicyHold,
+    Request,
+    Session,
+    Verb,
+    Waiver,
+)
 from remediator.policy.model import parse_plan
 
 
 REMIND_AFTER: Final = 3600.0
 MAX_WAIVERS: Final = 64
+MAX_ATTEMPTS: Final = 1000
+"""Of the last 24 h, remembered: bounds the annotation."""
+ALL_FAULTS: Final = "*"
+"""A waiver of all that a policy says of a node: where its fault instances are too many to name."""
 
 
 def end(
@@ -41,24 +54,35 @@ def end(
     attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
     new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]
     waivers = _with(draft.history.waivers, new)
-    draft.history = replace(
-        draft.history, attempts=(*attempts, session.started), waivers=waivers, last=why
-    )
+    attempts = (*attempts, session.started)[-MAX_ATTEMPTS:]
+    draft.history = replace(draft.history, attempts=attempts, waivers=waivers, last=why)
     draft.session = None
+    if action == "uncordon" and draft.unschedulable is None:
+        action = "record"  # it was cordoned before us, or stays so
     draft.act(action, session.holds[0].policy if session.holds else "", why)
     for hold in session.holds:
-        draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
-        steps = parse_plan(hold.plan)
-        told = steps.recover.notify or draft.channels(steps)
-        draft.tell(
-            f"{session.id}/{hold.policy}/end",
-            f"{draft.facts.name}: session ended",
-            why,
-            to=told,
-            policy=hold.policy,
-            urgency=Urgency.INFO,
-            resolves=True,
-        )
+        _tell_end(draft, session, hold, "session ended", why)
+
+
+def let_go(draft: Draft, session: Session, hold: PolicyHold, others: list[PolicyHold]) -> None:
+    """Tell the people of a policy that let go of a node which others still hold."""
+    names = ", ".join(other.policy for other in others)
+    why = f"{', '.join(hold.reasons)} cleared; the session goes on for {names}"
+    _tell_end(draft, session, hold, f"{hold.policy} let go", why)
+
+
+def _tell_end(draft: Draft, session: Session, hold: PolicyHold, what: str, why: str) -> None:
+    draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
+    steps = parse_plan(hold.plan)
+    draft.tell(
+        f"{session.id}/{hold.policy}/end",
+        f"{draft.facts.name}: {what}",
+        why,
+        to=steps.recover.notify or draft.channels(steps),
+        policy=hold.policy,
+        urgency=Urgency.INFO,
+        resolves=True,
+    )
 
 
 def present_faults(session: Session, look: Look) -> set[tuple[str, str]]:
@@ -83,7 +107,7 @@ def answer_request(draft: Draft, look: Look) -> bool:
     if request is None or (draft.world is World.VIRTUAL and session is None):
         return False
     draft.answered = True
-    who = draft.session, f"{request.by}{f' ({request.reason})' if request.reason else ''}"
+    who = f"{request.by} ({request.reason})" if request.reason else request.by
     draft.act(request.verb.value, "", f"{request.verb} asked by {who}")
     match request.verb:
         case Verb.CANCEL if session is not None:
@@ -147,11 +171,11 @@ def unfreeze(draft: Draft, why: str) -> None:
     )
 
 
-def keep_waivers(draft: Draft) -> None:
+def keep_waivers(draft: Draft, look: Look) -> None:
     """Drop the waivers whose fault has cleared; remind people once of those that stay."""
     kept = []
     for waiver in draft.history.waivers:
-        if instance_answer(waiver.instance, draft.facts, draft.now) is Answer.CLEAR:
+        if _cleared(waiver, look, draft.now):
             continue
         due = waiver.at + REMIND_AFTER
         if waiver.reminded or draft.now < due:
@@ -176,10 +200,25 @@ def keep_waivers(draft: Draft) -> None:
 def waived(history: History, policy: str, instances: tuple[str, ...]) -> bool:
     """Tell whether people took over every one of these fault instances."""
     known = {waiver.instance for waiver in history.waivers if waiver.policy == policy}
-    return bool(instances) and known.issuperset(instances)
+    return ALL_FAULTS in known or (bool(instances) and known.issuperset(instances))
+
+
+def _cleared(waiver: Waiver, look: Look, now: float) -> bool:
+    if waiver.instance != ALL_FAULTS:
+        return instance_answer(waiver.instance, look.facts, now) is Answer.CLEAR
+    one = look.matched.get(waiver.policy)
+    return one is not None and one.match.answer is Answer.CLEAR
 
 
 def _with(waivers: tuple[Waiver, ...], new: list[Waiver]) -> tuple[Waiver, ...]:
-    replaced = {(waiver.policy, waiver.instance) for waiver in new}
-    kept = [one for one in waivers if (one.policy, one.instance) not in replaced]
-    return tuple([*kept, *new][-MAX_WAIVERS:])
+    """Add waivers. None is ever dropped for room: that would be to fight the person who gave it."""
+    by_policy: dict[str, dict[str, Waiver]] = {}
+    for one in (*waivers, *new):
+        by_policy.setdefault(one.policy, {})[one.instance] = one
+    while True:
+        most = max(by_policy.values(), key=len, default={})
+        total = sum(map(len, by_policy.values()))
+        if len(most) < MAX_INSTANCES and (total <= MAX_WAIVERS or len(most) <= 1):
+            return tuple(one for named in by_policy.values() for one in named.values())
+        last = max(most.values(), key=lambda one: one.at)
+        by_policy[last.policy] = {ALL_FAULTS: replace(last, instance=ALL_FAULTS)}

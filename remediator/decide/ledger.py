@@ -109,6 +109,8 @@ class Watch:
     matching: dict[str, float] = field(default_factory=dict)
     recent: dict[str, float] = field(default_factory=dict)
     """Nodes that newly matched, with when, oldest first."""
+    drop_unseen: bool = False
+    """The breaker was reset before every node was looked at: older faults are dropped, too."""
 
 
 class Ledger:
@@ -131,6 +133,7 @@ class Ledger:
         self.held_since: dict[tuple[str, str], float] = {}
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
         self._reserved_at: dict[str, float] = {}
+        self._unseen: set[str] = set()
         self._waiting: set[str] = set()
         self._woken: set[str] = set()
         self._changed = False
@@ -139,17 +142,11 @@ class Ledger:
 
     def observe(self, facts: NodeFacts, now: float) -> None:
         """Take in the present state of a node. Cheap; call it on every significant change."""
-        entry = self.nodes.get(facts.uid)
         if not facts.gpu:
-            if entry is not None:
+            if facts.uid in self.nodes:
                 self.forget(facts.uid)
             return
-        scopes = scopes_of(facts)
-        if entry is None or entry.scopes != scopes:
-            if entry is not None:
-                self.forget(facts.uid)
-            entry = self.nodes[facts.uid] = Entry(facts.name, scopes)
-            self.total.update(scopes)
+        entry = self._entry(facts)
         session = facts.session if isinstance(facts.session, Session) else None
         was = entry.counted
         entry.in_session = session is not None
@@ -162,6 +159,24 @@ class Ledger:
         self._recount(entry, was=was)
         if entry.unavailable and entry.unavailable_since is None:
             entry.unavailable_since = now
+
+    def _entry(self, facts: NodeFacts) -> Entry:
+        """Return what is known of a node, counted in the groups that it belongs to now."""
+        scopes = scopes_of(facts)
+        entry = self.nodes.get(facts.uid)
+        if entry is None:
+            entry = self.nodes[facts.uid] = Entry(facts.name, scopes)
+        elif entry.scopes == scopes:
+            return entry
+        else:
+            self.total.subtract(entry.scopes)
+            if entry.counted:
+                self.unavailable.subtract(entry.scopes)
+                self.unavailable.update(scopes)
+            entry.scopes = scopes
+        self.total.update(scopes)
+        self._wake()  # a percentage of more nodes may be more
+        return entry
 
     def forget(self, uid: str) -> None:
         """Drop a node that is gone, with everything remembered of it."""
@@ -176,6 +191,8 @@ class Ledger:
             for known in (watch.scope, watch.looked, watch.backlog):
                 known.discard(uid)
             watch.matching.pop(uid, None)
+        for source in self.dropped:
+            self.undrop(source, uid)
         for memory in (self.clear_since, self.held_since):
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]
@@ -242,9 +259,9 @@ class Ledger:
             return None
         return starts[len(starts) - rate.starts].at + rate.seconds
 
-    def start(self, action: str, pool: str, policy: str, uid: str, now: float) -> None:
-        """Count one start, for the cluster's rate and the policy's own."""
-        for owner in ("", policy):
+    def start(self, action: str, pool: str, owners: Iterable[str], uid: str, now: float) -> None:
+        """Count one start for the rates of these owners: policies, and "" for the cluster."""
+        for owner in owners:
             starts = self._starts.setdefault((action, pool, owner), deque(maxlen=MAX_STARTS))
             starts.append(Start(now, uid))
         self._changed = True
@@ -255,7 +272,8 @@ class Ledger:
         """Return what is remembered of a source; a policy that was loaded anew starts anew."""
         watch = self.watches.get(source)
         if watch is None or watch.loaded_at != loaded_at:
-            watch = self.watches[source] = Watch(loaded_at)
+            watch = self.watches[source] = Watch(loaded_at, drop_unseen=source in self._unseen)
+            self._unseen.discard(source)
         return watch
 
     def open_breaker(self, source: str, why: str, now: float) -> None:
@@ -268,13 +286,21 @@ class Ledger:
         if self.breakers.pop(source, None) is None:
             return
         watch = self.watches.get(source)
-        if watch is not None:
+        if watch is None:  # nothing was looked at yet, after a restart
+            self._unseen |= set() if keep else {source}
+        else:
             if not keep:
-                self.dropped[source] = set(watch.matching)
+                self.drop(source, watch.matching)
+            watch.drop_unseen = not keep
             watch.recent.clear()
             watch.backlog.update(watch.matching)
         self._changed = True
         self._wake()
+
+    def drop(self, source: str, uids: Iterable[str]) -> None:
+        """Leave nodes alone until their fault clears and returns."""
+        self.dropped.setdefault(source, set()).update(uids)
+        self._changed = True
 
     def undrop(self, source: str, uid: str) -> None:
         """A dropped node's fault cleared: the next one counts again."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.facts import Malformed, NodeFacts
 from remediator.decide.match import Match
-from remediator.decide.session import DAY, Session
+from remediator.decide.session import DAY, PolicyHold, Session
 from remediator.decide.steps import DISRUPTIVE
 from remediator.policy.model import Plan, RemediationPolicy, parse_plan
 
@@ -43,11 +43,20 @@ def unusable_session(facts: NodeFacts) -> str:
         return facts.session.why
     if facts.session is None:
         return ""
+    holds = facts.session.holds
+    if len({hold.policy for hold in holds}) != len(holds) or not holds:
+        return "the session names a policy twice, or none"
+    return next(filter(None, map(_flaw, holds)), "")
+
+
+def _flaw(hold: PolicyHold) -> str:
+    """Say what is wrong with a hold, which others may have written; "" if it is sound."""
     try:
-        for hold in facts.session.holds:
-            parse_plan(hold.plan)
+        steps = len(parse_plan(hold.plan).steps)
     except ValidationError as error:
-        return f"the session's plan cannot be read: {error.errors()[0]['msg']}"
+        return f"the session's plan of {hold.policy} cannot be read: {error.errors()[0]['msg']}"
+    if not 0 <= hold.step <= steps or not all(0 <= at < steps for at in hold.undelivered):
+        return f"the session is at a step of {hold.policy} that its plan does not have"
     return ""
 
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
+
+from pydantic import ValidationError
 
 from node_agent.contract import ConditionStatus, ConditionType, FaultKind, Severity
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
@@ -70,9 +73,10 @@ def instance_answer(instance: str, facts: NodeFacts, now: float) -> Answer:
     """Ask whether one fault instance is still there. Never ``PENDING``."""
     kind, _, rest = instance.partition(":")
     if kind == "condition":
-        name, _, status = rest.partition("=")
-        clause = ConditionClause.model_validate({"type": name, "status": status})
-        return _condition(clause, facts, now).answer
+        clause = _clause_of(rest)
+        return Answer.UNKNOWN if clause is None else _condition(clause, facts, now).answer
+    if kind not in _CODE_NAMES:
+        return Answer.UNKNOWN  # written by a newer version: what would clear it, we do not know
     code, _, place = rest.partition(":")
     for fault in facts.faults:
         if (
@@ -82,6 +86,22 @@ def instance_answer(instance: str, facts: NodeFacts, now: float) -> Answer:
         ):
             return Answer.HOLDS
     return Answer.CLEAR if _report_trusted(facts, now) else Answer.UNKNOWN
+
+
+def speaker(instance: str) -> str:
+    """Return the type of the condition that speaks for a fault instance."""
+    kind, _, rest = instance.partition(":")
+    return rest.rpartition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
+
+
+@lru_cache(maxsize=256)
+def _clause_of(rest: str) -> ConditionClause | None:
+    """Read ``GPULost=True`` of a condition's instance; None if it is none."""
+    name, _, status = rest.rpartition("=")
+    try:
+        return ConditionClause.model_validate({"type": name, "status": status})
+    except ValidationError:
+        return None
 
 
 def _entry(when: When, facts: NodeFacts, now: float) -> Match:

@@ -1,8 +1,9 @@
 """Stage 3, *plan*: from a node's session, its matches and the guards' answers to what happens now.
 
 The order says who wins: a node that is going away or opted out is left alone; an
-unreadable session freezes it; a person's request or uncordon comes before any
-policy; the end of a fault comes before further steps; new faults come last.
+unreadable session freezes it; a person's request (answered even where the node opted
+out) or uncordon comes before any policy; the end of a fault comes before further
+steps; new faults come last.
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from remediator.decide.admit import Verdicts
-from remediator.decide.begin import begin
+from remediator.decide.begin import begin, tell_held
 from remediator.decide.decision import Decision, Hold, NodePhase, Outcome
 from remediator.decide.draft import Draft, World
-from remediator.decide.endings import answer_request, end, keep_waivers, present_faults, unfreeze
+from remediator.decide.endings import (
+    answer_request,
+    end,
+    keep_waivers,
+    let_go,
+    present_faults,
+    unfreeze,
+)
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import Look, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
-from remediator.decide.recovery import Recovery, recovery
+from remediator.decide.recovery import Recovery, recovery, silent
 from remediator.decide.session import (
     MODE_KEY,
     Before,
@@ -65,14 +73,15 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
     if facts.deleting:
         draft.phase, draft.sentence = NodePhase.LEFT_ALONE, "the node is being deleted"
         return
-    if facts.mode is NodeMode.DISABLED:
-        draft.phase, draft.sentence = NodePhase.LEFT_ALONE, f"the node says {MODE_KEY}: disabled"
-        return
     unusable = unusable_session(facts)
-    if unusable:
+    opted_out = facts.mode is NodeMode.DISABLED
+    if unusable and (not opted_out or facts.request is not None):
         unfreeze(draft, unusable)
         return
     if answer_request(draft, look):
+        return
+    if opted_out:
+        draft.phase, draft.sentence = NodePhase.LEFT_ALONE, f"the node says {MODE_KEY}: disabled"
         return
     session = draft.session
     if session is not None and _uncordoned_by_hand(draft, session, look):
@@ -80,7 +89,7 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
     if session is not None and not _go_on(draft, session, look, verdicts, outcomes):
         return
     begin(draft, look, verdicts, outcomes)
-    keep_waivers(draft)
+    keep_waivers(draft, look)
     _name_phase(draft, look)
 
 
@@ -104,6 +113,7 @@ def _go_on(
     """Bring every hold of a session forward. False: none is left, and the session has ended."""
     session = _cordon_again(draft, session)
     kept: list[PolicyHold] = []
+    gone: list[PolicyHold] = []
     undo = False
     for held in session.holds:
         steps = parse_plan(held.plan)
@@ -117,7 +127,10 @@ def _go_on(
         where = recovery(draft, hold, steps, matched.match)
         if where in {Recovery.UNDO, Recovery.KEEP}:
             undo = undo or where is Recovery.UNDO
+            session = session if where is Recovery.UNDO else _left_in_place(session, hold)
+            gone.append(hold)
             continue
+        resend(draft, session, hold, steps)
         if where is Recovery.FAULTY:
             verdict = verdicts.get((draft.facts.uid, hold.policy), NOT_ASKED)
             session, hold = advance(
@@ -129,18 +142,36 @@ def _go_on(
                 verdict=verdict,
                 outcomes=outcomes,
             )
-            _tell_if_stale(draft, session, hold, steps, matched.match)
-        resend(draft, session, hold, steps)
+            if verdict is not None and hold.state is HoldState.RUNNING:
+                tell_held(draft, matched, verdict)
+            _tell_if_stale(draft, session, hold, steps)
         kept.append(hold)
     if not kept:
-        why = "recovered" if undo else "recovered; the policy leaves what it did in place"
+        stays = draft.facts.unschedulable and not (undo and session.added.cordoned)
+        why = "recovered; the node stays cordoned" if stays else "recovered"
         end(draft, session, why, action="uncordon", undo=undo)
         draft.phase = NodePhase.RECOVERING
         return False
+    for hold in gone:
+        let_go(draft, session, hold, kept)
     draft.session = replace(session, holds=tuple(kept))
     if draft.session != draft.facts.session:
         draft.act("record", kept[0].policy, "progress recorded")
     return True
+
+
+def _left_in_place(session: Session, hold: PolicyHold) -> Session:
+    """Give the cordon of a policy that never undoes it to people: from now on it was there before.
+
+    Otherwise another policy that held the node, too, would take it away with its own.
+    """
+    if not session.added.cordoned or all(one.action not in DISRUPTIVE for one in hold.results):
+        return session
+    return replace(
+        session,
+        before=replace(session.before, cordoned=True),
+        added=replace(session.added, cordoned=False),
+    )
 
 
 def _cordon_again(draft: Draft, session: Session) -> Session:
@@ -174,6 +205,7 @@ def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:
 
 def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
     """Stop where a policy was removed or may no longer enforce: no new step, nothing undone."""
+    draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
     name = draft.facts.name
     why = (
         "removed, or not in force here any more: nothing further is done and nothing undone; "
@@ -186,14 +218,13 @@ def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> 
         f"Policy {hold.policy} is {why}.",
         to=draft.channels(steps),
         policy=hold.policy,
+        notice=True,
     )
 
 
-def _tell_if_stale(
-    draft: Draft, session: Session, hold: PolicyHold, steps: Plan, match: Match
-) -> None:
+def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
     """Tell people once when the facts under a running session go stale."""
-    if match.fresh or not match.holds:
+    if not silent(hold, draft.facts, draft.now):
         return
     draft.tell(
         f"{session.id}/{hold.policy}/stale",
@@ -201,6 +232,7 @@ def _tell_if_stale(
         f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
         to=draft.channels(steps),
         policy=hold.policy,
+        notice=True,
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from node_agent.contract import ConditionType
 from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft
-from remediator.decide.match import Answer, Match, instance_answer
+from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
+from remediator.decide.match import Answer, Match, instance_answer, speaker
 from remediator.decide.session import HoldState, PolicyHold
 from remediator.decide.steps import DISRUPTIVE
 from remediator.policy.model import Plan, RecoverWhen
@@ -38,15 +38,18 @@ def recovery(draft: Draft, hold: PolicyHold, plan: Plan, match: Match | None) ->
     if hold.state is HoldState.ESCALATED or not _clear(draft, hold, match):
         clear_since.pop(key, None)
         return Recovery.FAULTY
+    spoken = _speakers(hold.instances, draft.facts)
     since = clear_since.setdefault(key, draft.now)
+    since = max([since, *(one.since for one in spoken)])  # a gap of our watch restarts all ages
     due = since + plan.recover.for_
-    if plan.recover.when is RecoverWhen.NEVER:
-        return Recovery.KEEP
     if plan.recover.when is RecoverWhen.MANUAL:
         _ask_people(draft, hold, plan)
         return Recovery.CLEARING
     if draft.now >= due:
-        return Recovery.UNDO
+        return Recovery.KEEP if plan.recover.when is RecoverWhen.NEVER else Recovery.UNDO
+    for one in spoken:
+        if one.type in OWN_CONDITIONS:
+            draft.look_at(one.fresh_until)  # silence until then would interrupt it
     why = f"clear, and must stay so for {format_duration(plan.recover.for_)}"
     draft.hold(Hold(hold.policy, "recovery", why, due))
     return Recovery.CLEARING
@@ -62,18 +65,27 @@ def _clear(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:
 
 
 def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:
-    """Tell whether the conditions' writers have spoken since we last changed the node."""
+    """Tell whether the conditions' writers have spoken since we last changed the node.
+
+    Ours prove it by their heartbeat. Others may renew none: a status that we saw begin
+    after the step is their word.
+    """
     changes = (result.at for result in hold.results if result.action in DISRUPTIVE)
     last = max(changes, default=hold.since)
-    names = {_writer(instance) for instance in hold.instances}
-    spoken = [draft.facts.conditions[name] for name in names if name in draft.facts.conditions]
-    return all(condition.seen > last or condition.since > last for condition in spoken)
+    return all(
+        one.seen > last or (one.type not in OWN_CONDITIONS and one.since > last)
+        for one in _speakers(hold.instances, draft.facts)
+    )
 
 
-def _writer(instance: str) -> str:
-    """Return the condition that speaks for a fault instance."""
-    kind, _, rest = instance.partition(":")
-    return rest.partition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
+def silent(hold: PolicyHold, facts: NodeFacts, now: float) -> bool:
+    """Tell whether a writer that speaks for the hold's faults has not been heard for too long."""
+    return any(not one.fresh(now) for one in _speakers(hold.instances, facts))
+
+
+def _speakers(instances: tuple[str, ...], facts: NodeFacts) -> list[ConditionFact]:
+    names = {speaker(instance) for instance in instances}
+    return [facts.conditions[name] for name in names if name in facts.conditions]
 
 
 def _ask_people(draft: Draft, hold: PolicyHold, plan: Plan) -> None:
@@ -86,4 +98,5 @@ def _ask_people(draft: Draft, hold: PolicyHold, plan: Plan) -> None:
         f"Policy {hold.policy} ends by hand: `remediator cancel {name}` undoes what it did.",
         to=draft.channels(plan),
         policy=hold.policy,
+        notice=True,
     )

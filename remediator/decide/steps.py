@@ -27,9 +27,11 @@ DISRUPTIVE: Final = frozenset({"cordon"})
 NOT_ASKED: Final = Hold("", "order", "waits for its turn")
 
 
-def message_key(session_id: str, policy: str, step: int) -> str:
-    """Return the idempotency key of a step's message or event."""
-    return f"{session_id}/{policy}/{step}"
+def message_key(session: Session, hold: PolicyHold, step: int) -> str:
+    """Return the idempotency key of a step's message or event: another one for each retry."""
+    tries = sum(one.step == step for one in hold.results)
+    key = f"{session.id}/{hold.policy}/{step}"
+    return f"{key}/{tries}" if tries else key
 
 
 def wants(
@@ -81,7 +83,7 @@ def advance(
 def resend(draft: Draft, session: Session, hold: PolicyHold, plan: Plan) -> None:
     """Emit again what is not known to be delivered. The same key is sent once by the shell."""
     for at in hold.undelivered:
-        _emit(draft, session, hold, plan.steps[at], at)
+        draft.notices.append(_telling(draft, session, hold, plan.steps[at], at))
 
 
 def record(
@@ -89,7 +91,7 @@ def record(
 ) -> PolicyHold:
     """Take in what became of messages and events that nobody waits for."""
     for at in hold.undelivered:
-        outcome = outcomes.get(message_key(session.id, hold.policy, at))
+        outcome = outcomes.get(message_key(session, hold, at))
         if outcome is None or at == hold.step:
             continue
         result = Result.DONE if outcome.delivered else Result.FAILED
@@ -143,14 +145,14 @@ def _tell(
     """Send a message or event; wait for its outcome only where a failure matters."""
     at, now = hold.step, draft.now
     if step.after_failure is OnFailure.CONTINUE:
-        _emit(draft, session, hold, step, at)
+        draft.effects.append(_telling(draft, session, hold, step, at))
         undelivered = (*(one for one in hold.undelivered if one != at), at)
         return session, replace(hold, step=at + 1, step_since=now, undelivered=undelivered)
-    outcome = outcomes.get(message_key(session.id, hold.policy, at))
+    outcome = outcomes.get(message_key(session, hold, at))
     deadline = hold.step_since + step.timeout
     if outcome is None and now < deadline:
         draft.look_at(deadline)
-        _emit(draft, session, hold, step, at)
+        draft.effects.append(_telling(draft, session, hold, step, at))
         return None
     if outcome is not None and outcome.delivered:
         return session, _ended(hold, step.action, Result.DONE, now)
@@ -167,7 +169,7 @@ def _failed(
     escalate = step.after_failure is OnFailure.ESCALATE
     state = HoldState.ESCALATED if escalate else HoldState.HELD
     draft.tell(
-        f"{session.id}/{hold.policy}/failed/{hold.step}",
+        f"{message_key(session, hold, hold.step)}/failed",
         f"{draft.facts.name}: {step.action} {result.value}",
         f"{note}. The remediation stops here; `remediator retry {draft.facts.name}` "
         "runs the step again.",
@@ -183,33 +185,38 @@ def _ended(hold: PolicyHold, action: str, result: Result, now: float, note: str 
     return replace(hold, step=hold.step + 1, step_since=now, results=(*hold.results, ended))
 
 
-def _emit(draft: Draft, session: Session, hold: PolicyHold, step: Step, at: int) -> None:
-    key = message_key(session.id, hold.policy, at)
+def _telling(
+    draft: Draft, session: Session, hold: PolicyHold, step: Step, at: int
+) -> SendMessage | WriteEvent:
+    """Return the message or event of a step."""
+    key = message_key(session, hold, at)
     said = ", ".join(hold.reasons)
+    name = draft.facts.name
     if step.event is not None:
-        draft.effects.append(
-            WriteEvent(
-                key=key,
-                node=draft.facts.name,
-                uid=draft.facts.uid,
-                reason=step.event.reason,
-                message=step.event.message or f"policy {hold.policy}: {said}",
-                policy=hold.policy,
-                step=at,
-            ),
+        return WriteEvent(
+            key=key,
+            node=name,
+            uid=draft.facts.uid,
+            reason=step.event.reason,
+            message=_with_own(f"policy {hold.policy}: {said}", step.event.message),
+            policy=hold.policy,
+            step=at,
         )
-    elif step.notify is not None:
-        state = "cordoned" if session.added.cordoned or session.before.cordoned else "not cordoned"
-        text = step.notify.message or f"policy {hold.policy} holds this node ({state})"
-        draft.effects.append(
-            SendMessage(
-                key=key,
-                to=step.notify.to,
-                title=f"{draft.facts.name}: {said}",
-                text=text,
-                node=draft.facts.name,
-                policy=hold.policy,
-                step=at,
-                urgency=Urgency.WARNING,
-            ),
-        )
+    cordoned = session.added.cordoned or session.before.cordoned
+    own = step.notify.message if step.notify is not None else ""
+    state = "cordoned" if cordoned else "not cordoned"
+    return SendMessage(
+        key=key,
+        to=step.notify.to if step.notify is not None else (),
+        title=f"{name}: {said}",
+        text=_with_own(f"policy {hold.policy} holds this node ({state})", own),
+        node=name,
+        policy=hold.policy,
+        step=at,
+        urgency=Urgency.WARNING,
+    )
+
+
+def _with_own(text: str, own: str) -> str:
+    """Add what the policy's author wrote."""
+    return f"{text}. {own}" if own else text

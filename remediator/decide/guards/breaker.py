@@ -48,8 +48,11 @@ def note(
     watch.scope.add(facts.uid)
     first_look = facts.uid not in watch.looked
     watch.looked.add(facts.uid)
-    if first_look and match.answer >= Answer.PENDING and facts.created <= ledger.started:
+    known_since = max(ledger.started, active.loaded_at)
+    if first_look and match.answer >= Answer.PENDING and facts.created <= known_since:
         watch.backlog.add(facts.uid)
+        if watch.drop_unseen:
+            ledger.drop(name, {facts.uid})
     if not match.holds:
         if match.answer is Answer.CLEAR:
             watch.backlog.discard(facts.uid)
@@ -90,6 +93,7 @@ def leave(active: ActivePolicy, uid: str, ledger: Ledger) -> None:
     if watch is not None:
         watch.scope.discard(uid)
         watch.matching.pop(uid, None)
+        ledger.held_since.pop((active.policy.name, uid), None)
 
 
 def _forget_older(recent: dict[str, float], limit: float) -> None:

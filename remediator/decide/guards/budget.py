@@ -25,7 +25,7 @@ def budget(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
         limit = one.max_unavailable.of(ledger.total[group])
         if used + 1 > limit:
             ledger.wait(candidate.facts.name)
-            since = entry.unavailable_since
+            since = entry.unavailable_since if entry.unavailable else None
             again = None if since is None else since + FREE_AFTER
             why = _why(ledger, group, one, used=used, limit=limit)
             return Hold(candidate.policy.name, "budget", why, again)

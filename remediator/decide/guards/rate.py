@@ -11,18 +11,21 @@ from remediator.policy.quantities import Rate, format_rate
 
 def rate(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
     """Hold until the cluster's rate and the policy's own have room in the node's pool."""
-    own = candidate.policy.spec.limits.rate
-    for owner, rates in (("", ledger.cluster.rates), (candidate.policy.name, own)):
-        limit = _limit(rates, candidate.action)
-        if limit is None:
-            continue
-        pool = candidate.facts.pool
+    pool = candidate.facts.pool
+    for owner, limit in rates_of(candidate, ledger):
         until = ledger.room(candidate.action, pool, owner, limit, now)
         if until is not None:
             whose = "the policy's" if owner else "the cluster's"
             why = f"{whose} rate of {format_rate(limit)} {candidate.action}s per pool is used up"
             return Hold(candidate.policy.name, "rate", why, until)
     return None
+
+
+def rates_of(candidate: Candidate, ledger: Ledger) -> list[tuple[str, Rate]]:
+    """Return the rates that apply, each with whose it is ("" for the cluster's)."""
+    given = (("", ledger.cluster.rates), (candidate.policy.name, candidate.policy.spec.limits.rate))
+    limits = ((owner, _limit(rates, candidate.action)) for owner, rates in given)
+    return [(owner, limit) for owner, limit in limits if limit is not None]
 
 
 def _limit(rates: Rates, action: str) -> Rate | None:

@@ -40,14 +40,11 @@ def store() -> Store[Node]:
 def told(store: Store[Node]) -> list[tuple[str | None, str | None]]:
     """What the handler of significant changes heard, as versions."""
     heard: list[tuple[str | None, str | None]] = []
-    store.on_change(
-        lambda old, new: heard.append(
-            (
-                old and f"{old.name}/{old.resource_version}",
-                new and f"{new.name}/{new.resource_version}",
-            )
-        )
-    )
+
+    def version(of: Node | None) -> str | None:
+        return f"{of.name}/{of.resource_version}" if of else None
+
+    store.on_change(lambda old, new: heard.append((version(old), version(new))))
     return heard
 
 

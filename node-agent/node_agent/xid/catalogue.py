@@ -94,11 +94,10 @@ class NvlinkRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     statuses: tuple[int, ...] = ()
     subcodes: tuple[int, ...] = ()
 
-    def matches(self, xid: int, unit: str, subcode: int | None, status: int | None) -> bool:
+    def matches(self, unit: str, subcode: int | None, status: int | None) -> bool:
         """Whether the rule speaks of this report. A word that the line lacks matches any."""
         return (
-            self.xid == xid
-            and unit in self.units
+            unit in self.units
             and (not self.statuses or status is None or status in self.statuses)
             and (not self.subcodes or subcode is None or subcode in self.subcodes)
         )
@@ -129,7 +128,11 @@ class Catalogue:
         self.xid = {row.code: row for row in document.xid}
         self.sxid = {row.code: row for row in document.sxid}
         self.recovery = document.recovery
-        self._rules = document.nvlink5_rules
+        self.nvlink5_rules = document.nvlink5_rules
+        self._rules = {
+            code: tuple(rule for rule in document.nvlink5_rules if rule.xid == code)
+            for code in NVLINK5_CODES
+        }
         self._unknown = Verdict(document.unknown.severity, document.unknown.action)
 
     def of_xid(self, code: int) -> Verdict:
@@ -197,7 +200,8 @@ class Catalogue:
         self, code: int, unit: str, subcode: int | None, status: int | None
     ) -> Action | None:
         """The action all matching rules agree on. Disagreement means the line was cut short."""
-        found = {r.action for r in self._rules if r.matches(code, unit, subcode, status)}
+        rules = self._rules.get(code, ())
+        found = {rule.action for rule in rules if rule.matches(unit, subcode, status)}
         return found.pop() if len(found) == 1 else None
 
 

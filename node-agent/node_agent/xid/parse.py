@@ -13,7 +13,7 @@ Source of the grammar: NVIDIA's open kernel modules and public reports.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from node_agent.contract import FaultKind, Reason, Severity
@@ -28,6 +28,7 @@ MAX_TEXT: Final = 4096
 MAX_MESSAGE: Final = 200
 """Characters of the driver's text kept in a report."""
 _MAX_NAME: Final = 64
+_MAX_UNIT: Final = 32
 _MAX_CODE_DIGITS: Final = 9
 
 FALLEN_OFF_BUS: Final = 79
@@ -137,26 +138,31 @@ def _parse_xid(rest: str, catalogue: Catalogue) -> XidReport | None:
     gi, ci = _instances(address)
     pid, process, body = _process(body)
     body, caused_by = _cause(body)
-    link = _link(body)
-    report = XidReport(
+    subcode, fatal, recovery = "", None, None
+    if code in NVLINK5_CODES:
+        subcode, fatal, verdict = _nvlink5(code, body, catalogue)
+    elif code == RECOVERY_ACTION_CHANGED:
+        recovery, verdict = _recovery(body, catalogue)
+    else:
+        verdict = catalogue.of_xid(code)
+    return XidReport(
         kind=FaultKind.XID,
         pci=pci,
-        severity=Severity.WARNING,
-        action=Action.NONE,
+        severity=verdict.severity,
+        action=verdict.action,
         code=code,
+        subcode=subcode,
+        application=verdict.application,
         pid=pid,
         process=process,
         gi=gi,
         ci=ci,
         caused_by=caused_by,
-        link=link,
-        message=_message(body),
+        link=_link(body),
+        fatal=fatal,
+        recovery=recovery,
+        message=_message(body) or verdict.text,
     )
-    if code in NVLINK5_CODES:
-        return _nvlink5(report, body, catalogue)
-    if code == RECOVERY_ACTION_CHANGED:
-        return _recovery(report, body, catalogue)
-    return _judged(report, catalogue.of_xid(code))
 
 
 def _parse_sxid(rest: str, catalogue: Catalogue) -> XidReport | None:
@@ -169,18 +175,18 @@ def _parse_sxid(rest: str, catalogue: Catalogue) -> XidReport | None:
     continuation = _CONTINUATION.match(body)
     if continuation and continuation.group(1):
         fatal = continuation.group(1) != "0"
-    report = XidReport(
+    verdict = catalogue.of_sxid(code, fatal=fatal)
+    return XidReport(
         kind=FaultKind.SXID,
         pci=pci,
-        severity=Severity.WARNING,
-        action=Action.NONE,
+        severity=verdict.severity,
+        action=verdict.action,
         code=code,
         link=_link(body),
         fatal=fatal,
-        message=_message(body),
+        message=_message(body) or verdict.text,
         continuation=continuation is not None,
     )
-    return _judged(report, catalogue.of_sxid(code, fatal=fatal))
 
 
 def _parse_lost(text: str, catalogue: Catalogue) -> XidReport | None:
@@ -270,38 +276,28 @@ def _is_fatal(word: str) -> bool:
     return not word.casefold().startswith("non")
 
 
-def _nvlink5(report: XidReport, body: str, catalogue: Catalogue) -> XidReport:
-    unit = body.split(maxsplit=1)[0] if body.strip() else ""
+def _nvlink5(code: int, body: str, catalogue: Catalogue) -> tuple[str, bool | None, Verdict]:
+    """Unit, literal word and verdict of an Xid 144-150."""
+    unit = body.split(maxsplit=1)[0][:_MAX_UNIT] if body.strip() else ""
     unit = unit if unit.isascii() and unit.replace("_", "").isalnum() else ""
     word = _WORD.search(body)
     fatal = _is_fatal(word.group(1)) if word else None
     words = _HEX.findall(body)
     subcode = (int(words[0], 16) >> 20) & 0x3F if words else None
     status = int(words[1], 16) if len(words) > 1 else None
-    verdict = catalogue.of_nvlink5(
-        report.code or 0, unit=unit, subcode=subcode, status=status, fatal=fatal
-    )
-    return _judged(replace(report, subcode=unit[:32], fatal=fatal), verdict)
+    verdict = catalogue.of_nvlink5(code, unit=unit, subcode=subcode, status=status, fatal=fatal)
+    return unit, fatal, verdict
 
 
-def _recovery(report: XidReport, body: str, catalogue: Catalogue) -> XidReport:
+def _recovery(body: str, catalogue: Catalogue) -> tuple[RecoveryAction | None, Verdict]:
+    """The new recovery action of an Xid 154, None if it cannot be read."""
     match = _RECOVERY.search(body)
     value = int(match.group(1), 16) if match else None
-    words = match.group(2) if match else ""
-    action = catalogue.recovery_action(value, words)
-    if action is None:
-        return _judged(report, catalogue.of_xid(RECOVERY_ACTION_CHANGED))
-    return replace(report, recovery=action, severity=action.severity, action=action.action)
-
-
-def _judged(report: XidReport, verdict: Verdict) -> XidReport:
-    return replace(
-        report,
-        severity=verdict.severity,
-        action=verdict.action,
-        application=verdict.application,
-        message=report.message or verdict.text,
-    )
+    action = catalogue.recovery_action(value, match.group(2) if match else "")
+    verdict = catalogue.of_xid(RECOVERY_ACTION_CHANGED)
+    if action is not None:
+        verdict = verdict._replace(severity=action.severity, action=action.action)
+    return action, verdict
 
 
 def _message(text: str) -> str:

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 NEIGHBOUR_SECONDS: Final = 1.0
 """Lines of one key further apart than this are separate sightings."""
-_MAX_KNOWN: Final = 1024
+_MAX_KNOWN: Final = 512
 REPEAT_HEAD: Final = rb"NVRM: Xid \([^)\n]{1,64}\): \d{1,9}(?:, pid=(?:\d+|'<unknown>'))?"
 """Up to the process id: what lines of a storm have in common."""
 CAUSE: Final = b" caused by previous Xid "
+_CAUSE_BYTES: Final = 40
+_KEY_BYTES: Final = 512
 _HEAD = re.compile(REPEAT_HEAD)
 _CODE = re.compile(rb"\): (\d+)")
 _WHOLE_TEXT: Final = frozenset(b"%d" % code for code in range(144, 151))
@@ -119,8 +121,13 @@ def line_key(text: bytes) -> bytes | None:
     found = _CODE.search(head)
     code = found.group(1) if found else _NEVER
     if code in _WHOLE_TEXT:
-        return text
+        return text[:_KEY_BYTES]
     if code == _NEVER:
         return None
-    cause = text.rfind(CAUSE)
-    return head if cause < 0 else head + text[cause:]
+    return head + cause_of(text)
+
+
+def cause_of(text: bytes) -> bytes:
+    """The root cause at the end of a line, as part of its key; empty if there is none."""
+    found = text.rfind(CAUSE)
+    return text[found : found + _CAUSE_BYTES] if found >= 0 else b""

@@ -81,7 +81,7 @@ class KmsgLog:
         self._read = read
         usable = resume and resume.source == SOURCE and resume.boot_id == boot_id != ""
         self._sequence = resume.sequence if resume and usable else -1
-        self._expected = -1
+        self._expected = self._sequence + 1 if self._sequence >= 0 else -1
         self._failures = 0
 
     async def run(self, deliver: Callable[[Batch], None]) -> None:
@@ -133,7 +133,6 @@ class KmsgLog:
         self._failures += 1
         if error.errno == errno.EPIPE:
             self._counters.overruns += 1
-            self._expected = -1
         elif error.errno == errno.EINVAL:
             self._counters.malformed += 1
         else:

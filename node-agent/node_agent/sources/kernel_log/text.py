@@ -14,7 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node_agent.sources.kernel_log.grouping import CAUSE, REPEAT_HEAD
+from node_agent.sources.kernel_log.grouping import CAUSE, REPEAT_HEAD, cause_of
 
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class LogText:
         if kernel is None and not live:
             return False  # its time must be read from the daemon's stamp
         at = float(kernel) if kernel else now.boot
-        if caused and (cause := line.rfind(CAUSE)) >= 0:
-            key += line[cause:]
+        if caused:
+            key += cause_of(line)
         return self._grouper.repeat(key, at, _wall_of(at, now, live=live))
 
     def _line(self, line: bytes, now: Moment, *, live: bool, only_this_boot: bool) -> None:

@@ -111,7 +111,7 @@ def clock() -> FixedClock:
 
 @pytest.fixture
 def follow(tmp_path: Path, catalogue: Catalogue, clock: FixedClock) -> Follow:
-    """Runs a kernel log within a block: ``async with follow(mode, path) as log``."""
+    """What runs a kernel log within an ``async with`` block."""
     boot_id = tmp_path / "boot_id"
     boot_id.write_text(BOOT_ID + "\n")
 

@@ -114,6 +114,7 @@ async def test_rotation_by_rename(follow: Follow, path: Path) -> None:
             daemon.write(line(48))
             path.rename(path.with_suffix(".log.1"))
             path.touch()
+            await log.until_state(lambda _: log.log.counters.rotations == 1)
             daemon.write(line(62))  # the daemon has not been told yet
             await log.until_codes(48, 62)
             daemon.write(line(64))
@@ -132,6 +133,7 @@ async def test_a_restart_in_the_middle_of_a_rotation_loses_nothing(
         await log.until(lambda: log.caught_up)
         path.rename(path.with_name("kern.log.1"))
         path.touch()
+        await log.until_state(lambda _: log.log.counters.rotations == 1)
         append(path.with_name("kern.log.1"), line(48))
         await log.until_codes(48)
         saved = log.position

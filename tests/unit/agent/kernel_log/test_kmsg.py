@@ -155,12 +155,18 @@ async def test_overruns_gaps_and_garbage_are_counted_and_survived(harness: Harne
     )
     assert codes == [79, 79, 79, 79]
     counters = harness.counters
-    assert (counters.overruns, counters.malformed, counters.gaps) == (1, 2, 3)
+    assert (counters.overruns, counters.malformed, counters.gaps) == (1, 2, 48 + 3)
 
 
 async def test_a_saved_sequence_counts_nothing_twice(harness: Harness) -> None:
     saved = Position("kmsg", BOOT, sequence=2)
     assert await harness.read(xid(1), xid(2), xid(3, 119), resume=saved) == [119]
+
+
+async def test_what_was_overwritten_while_the_agent_was_away_is_counted(harness: Harness) -> None:
+    saved = Position("kmsg", BOOT, sequence=2)
+    assert await harness.read(xid(10), resume=saved) == [79]
+    assert harness.counters.gaps == 7
 
 
 async def test_a_sequence_of_another_boot_is_not_used(harness: Harness) -> None:

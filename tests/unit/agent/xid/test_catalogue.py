@@ -66,7 +66,7 @@ def test_an_sxids_literal_word_wins(code: int, word: bool | None, severity: Seve
 
 
 def test_all_94_published_nvlink5_rules_are_there() -> None:
-    rules = CATALOGUE._rules
+    rules = CATALOGUE.nvlink5_rules
     assert sum(max(1, len(r.statuses)) * max(1, len(r.subcodes)) for r in rules) == 94
 
 

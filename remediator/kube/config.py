@@ -79,16 +79,18 @@ class Credentials:
         async with self._lock:
             if self._clock() < self._due:
                 return
+            self._due = self._clock() + _CREDENTIALS_AGE
             # An unreadable file or a failing plugin: the old token may still be good, and
             # if it is not, the server's 401 leads to a full reload, whose error is shown.
             with contextlib.suppress(ConfigError):
                 await asyncio.to_thread(_run_hook, self._configuration)
-            self._take_over()
+                self._take_over()
 
     def _take_over(self) -> None:
         self._header = _authorization(self._configuration)
         self._due = self._clock() + _CREDENTIALS_AGE
         if self._context is not None:
+            _load_authority(self._context, self._configuration)
             _load_client_certificate(self._context, self._configuration)
 
 
@@ -246,15 +248,26 @@ def _authorization(configuration: Any) -> str:
 def _ssl_context(configuration: Any) -> ssl.SSLContext | None:
     if not configuration.host.startswith("https"):
         return None
-    try:
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if not configuration.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificate authority cannot be read: {error}") from error
+    if configuration.ssl_ca_cert:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody else
+        _load_authority(context, configuration)
+    else:
+        context = ssl.create_default_context()
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     _load_client_certificate(context, configuration)
     return context
+
+
+def _load_authority(context: ssl.SSLContext, configuration: Any) -> None:
+    """Also into a live context, where a renewed authority is trusted beside the old one."""
+    if not configuration.ssl_ca_cert:
+        return
+    try:
+        context.load_verify_locations(configuration.ssl_ca_cert)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the certificate authority cannot be read: {error}") from error
 
 
 def _load_client_certificate(context: ssl.SSLContext, configuration: Any) -> None:

@@ -18,11 +18,18 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import structlog
 from yarl import URL
 
 from remediator.kube.access import access_of
 from remediator.kube.codec import decode_status
-from remediator.kube.errors import ApiError, TimedOut, Unreachable, from_status
+from remediator.kube.errors import (
+    ApiError,
+    ConfigError,
+    TimedOut,
+    Unreachable,
+    from_status,
+)
 
 
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from remediator.kube.config import ApiConfig
+
+_log = structlog.get_logger(__name__)
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -257,7 +266,11 @@ class ApiClient:
     async def _reload(self, refused: str) -> bool:
         if self.config.credentials is None:
             return False
-        changed = await self.config.credentials.reload(refused)
+        try:
+            changed = await self.config.credentials.reload(refused)
+        except ConfigError as error:
+            _log.warning("credentials cannot be read again", error=str(error))
+            return False
         await self._authorize()
         return changed
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -65,6 +66,23 @@ async def test_rotated_token_is_picked_up_after_a_401(cluster: Cluster, tmp_path
         body = json.loads(await api.request("GET", "/api/v1/nodes?limit=1"))
 
     assert body["kind"] == "NodeList"
+
+
+async def test_service_account_of_a_pod(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(cluster.controller_token() + "\n", encoding="ascii")
+    (tmp_path / "ca.crt").write_bytes(cluster.plane.ca_file.read_bytes())
+    address = urlsplit(cluster.plane.url)
+    environ = {
+        "KUBERNETES_SERVICE_HOST": str(address.hostname),
+        "KUBERNETES_SERVICE_PORT": str(address.port),
+    }
+
+    config = await load_config(environ=environ, service_account=tmp_path)
+    async with connect(config) as api:
+        body = json.loads(await api.request("GET", "/api/v1/nodes?limit=1"))
+
+    assert body["kind"] == "NodeList"
+    assert config.source == "in-cluster service account"
 
 
 async def test_hung_server_costs_no_more_than_the_deadline(
@@ -140,6 +158,8 @@ async def test_cordon_and_uncordon_change_that_and_nothing_else(
         "gpu-remediator.io/session": "{}",
     }
 
+    # The lifecycle controller answers with a taint; a patch before that would be a Conflict.
+    cluster.wait_for(lambda: cluster.node(name)["spec"].get("taints"), what="the taint")
     await writer.patch_node(
         await patch_of(
             cluster, name, unschedulable=False, annotations={"gpu-remediator.io/session": None}

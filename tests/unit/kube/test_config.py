@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.config import load_config
+from remediator.kube.config import Credentials, load_config
 from remediator.kube.errors import ConfigError
 
 
@@ -182,3 +182,39 @@ async def test_reload_after_a_401_reads_everything_anew(tmp_path: Path) -> None:
 
     assert all(results)
     assert await credentials.authorization() == "Bearer second"
+
+
+class Rotating:
+    """A configuration whose hook finds a new token, as the official package's does."""
+
+    cert_file = ssl_ca_cert = None
+
+    def __init__(self) -> None:
+        self.api_key = {"BearerToken": "first"}
+        self.fails = False
+        self.looked = 0
+
+    def refresh_api_key_hook(self, _: object) -> None:
+        self.looked += 1
+        if self.fails:
+            raise OSError("the token file is gone")
+        self.api_key = {"BearerToken": f"token {self.looked}"}
+
+
+async def test_token_is_looked_at_once_a_minute() -> None:
+    now = [0.0]
+    source = Rotating()
+    credentials = Credentials(
+        load=lambda: source, loaded=source, context=None, clock=lambda: now[0]
+    )
+
+    assert await credentials.authorization() == "first"
+    now[0] = 59.0
+    assert await credentials.authorization() == "first"
+    now[0] = 61.0
+    assert {await credentials.authorization() for _ in range(5)} == {"token 1"}
+
+    source.fails = True
+    now[0] = 122.0
+    assert await credentials.authorization() == "token 1", "the old one may still be good"
+    assert source.looked == 2

@@ -76,8 +76,12 @@ def outcome(before: Node, after: Node, verb: Verb) -> str:
         rest = f"its session goes on ({states})"
     elif session is not None:
         rest = f"its session cannot be read: {session}"
+    elif verb is Verb.UNFREEZE:
+        rest = "the unreadable annotation is gone; if it was cordoned, that stays"
+    elif session_of(before) is not None:
+        rest = f"its session has ended: {_last(after)}"
     else:
-        rest = f"it has no session. {_last(after)}".rstrip()
+        rest = "it had no session (in dry-run it never has one)"
     return f"{verb} of {after.name}: answered. The node {cordon}, {rest}"
 
 
@@ -93,19 +97,18 @@ def session_of(node: Node) -> Session | AnnotationError | None:
 
 
 def _refuse_pointless(node: Node, verb: Verb) -> None:
-    """A request that nothing can come of is a mistake: say so at once."""
+    """A request that nothing can come of is a mistake: say so at once.
+
+    A node without a session is no such case: in dry-run its session is in the
+    controller's memory only, and `retry` also ends a waiver.
+    """
     session = session_of(node)
-    if verb is Verb.UNFREEZE:
-        if not isinstance(session, AnnotationError):
-            raise Failure(f"error: {node.name} is not frozen: its session annotation is readable")
-    elif isinstance(session, AnnotationError):
+    frozen = isinstance(session, AnnotationError)
+    if verb is Verb.UNFREEZE and not frozen:
+        raise Failure(f"error: {node.name} is not frozen: its session annotation is readable")
+    if verb is not Verb.UNFREEZE and frozen:
         raise Failure(
             f"error: {node.name} is frozen ({session}); `remediator unfreeze {node.name}` first"
-        )
-    elif session is None:
-        raise Failure(
-            f"error: {node.name} has no session, so there is nothing to {verb}."
-            " (In dry-run no node ever has one.)"
         )
 
 

@@ -1,0 +1,153 @@
+"""What people read in `remediator status`."""
+
+from remediator.cli.status import render_status, table
+from remediator.record.status import (
+    BreakerStatus,
+    BudgetStatus,
+    HoldStatus,
+    NodeStatus,
+    OutboxStatus,
+    PauseStatus,
+    PolicyProblem,
+    PolicyStatus,
+    RateStatus,
+    Status,
+)
+
+
+NOW = 10_000.0
+
+
+def status(**changes: object) -> Status:
+    fields: dict[str, object] = {
+        "time": NOW - 12,
+        "leader": "pod-a",
+        "mode": "DryRun",
+        "nodes_total": 40,
+        "gpu_nodes": 32,
+        **changes,
+    }
+    return Status(**fields)  # type: ignore[arg-type]
+
+
+def lines(**changes: object) -> list[str]:
+    return render_status(status(**changes), now=NOW).splitlines()
+
+
+def test_head() -> None:
+    assert lines() == [
+        "leader pod-a, mode DryRun, 32 GPU nodes of 40, 0 policies, written 12s ago",
+        "",
+        "all nodes are well",
+    ]
+
+
+def test_a_stale_status_says_so_first() -> None:
+    first = lines(time=NOW - 7200)[0]
+    assert first.startswith("STALE: written 2h ago by pod-a")
+    assert "no controller is running" in first
+
+
+def test_a_clock_behind_the_controllers_is_no_negative_age() -> None:
+    assert lines(time=NOW + 100)[0].endswith("written 0s ago")
+
+
+def test_pause_settling_and_not_synced_are_said() -> None:
+    text = "\n".join(
+        lines(
+            pause=PauseStatus(everything=True, reason="move", by="ann", since="10:00"),
+            settling_until=NOW + 30,
+            synced=False,
+            notes=("state unreadable",),
+            phases={"held": 2, "well": 30},
+        )
+    )
+    assert "EVERYTHING PAUSED by ann since 10:00: move" in text
+    assert "settling: no new disruptive step for 30s" in text
+    assert "NOT SYNCED" in text
+    assert "note: state unreadable" in text
+    assert "nodes: 2 held, 30 well" in text
+    assert "settling" not in "\n".join(lines(settling_until=NOW - 1))
+
+
+def test_guards() -> None:
+    holders = tuple(f"n{n}" for n in range(7))
+    text = "\n".join(
+        lines(
+            budgets=(
+                BudgetStatus(scope="pool/a", used=7, limit=1, holders=holders, escalated=("n1",)),
+                BudgetStatus(scope="cluster", used=0, limit=3, policy="p", dry_run=True),
+            ),
+            rates=(RateStatus(scope="a", action="cordon", used=1, limit="1/1m", next_at=NOW + 9),),
+            breakers=(
+                BreakerStatus(source="p", open=True, since=NOW - 60, seen=9, limit=3),
+                BreakerStatus(source="q", open=False),
+            ),
+            outbox=OutboxStatus(pending=1, failed=2, last_failure="503"),
+        )
+    )
+    assert (
+        "budget pool/a: 7 of 1, held by n0, n1, n2, n3, n4 and 2 more;"
+        " n1 escalated: only people can free the place"
+    ) in text
+    assert "budget cluster of p [dry-run]: 0 of 3" in text
+    assert "rate cordon a: 1 of 1/1m, next in 9s" in text
+    assert "BREAKER OPEN p since 1m: 9 nodes, limit 3. `remediator breaker reset p`" in text
+    assert "BREAKER OPEN q" not in text
+    assert "messages: 1 waiting, 2 given up (last: 503)" in text
+
+
+def test_policies_and_their_files_with_errors() -> None:
+    text = "\n".join(
+        lines(
+            policies=(
+                PolicyStatus(
+                    name="p",
+                    version="abc",
+                    mode="Enforce",
+                    effective_mode="DryRun",
+                    loaded_at=1.0,
+                    matching=2,
+                ),
+            ),
+            policy_problems=(PolicyProblem(source="f", message="f:1:2: bad; not loaded"),),
+        )
+    )
+    assert "policy p abc: DryRun (its own: Enforce), matches 2 nodes" in text
+    assert "POLICY FILE f:1:2: bad; not loaded" in text
+
+
+def test_a_node_shows_which_guard_holds_it_and_why() -> None:
+    node = NodeStatus(
+        node="n1",
+        phase="matched",
+        sentence="...",
+        dry_run=True,
+        faults=("Xid 79 on 0000:9b:00.0",),
+        policies=("p",),
+        steps=("p: step 1/2 cordon waiting",),
+        holds=(HoldStatus(policy="p", guard="budget", reason="1 of 1 in pool a"),),
+        next_look=NOW + 61,
+    )
+    head, row, more = lines(nodes=(node,), nodes_left_out=4)[2:]
+    assert head.split() == [
+        "NODE",
+        "PHASE",
+        "FAULTS",
+        "POLICY",
+        "STEP",
+        "NEXT",
+        "LOOK",
+        "HELD",
+        "BY",
+    ]
+    assert row == (
+        "n1    matched [dry-run]  Xid 79 on 0000:9b:00.0  p       p: step 1/2 cordon waiting"
+        "  1m1s       budget: 1 of 1 in pool a"
+    )
+    assert row.index("1m1s") == head.index("NEXT LOOK")
+    assert more == "... and 4 more nodes, for which there was no room"
+
+
+def test_a_table_of_one_column() -> None:
+    assert table([("A",), ("b",)]) == ["A", "b"]

@@ -30,6 +30,14 @@ class Setup(NamedTuple):
         conditions: list[dict[str, Any]] = self.cluster.node(self.node)["status"]["conditions"]
         return conditions
 
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and type of the agent's own Events about the node."""
+        return [
+            (event["reason"], event["type"])
+            for event in self.cluster.events(self.node)
+            if event["source"].get("component") == "gpu-remediator-node-agent"
+        ]
+
     def wait_for(self, kind: str, status: str, reason: str = "", *, timeout: float = 15.0) -> None:
         """Return when the condition has this status (and reason)."""
 

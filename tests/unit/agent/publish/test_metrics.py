@@ -1,0 +1,90 @@
+"""The fault families: readable by others, kept while nothing changes."""
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from node_agent.health.conditions import View, ViewState, desired
+from node_agent.health.fold import observe, scanned
+from node_agent.health.state import NodeHealth
+from node_agent.publish.metrics import FAMILIES, FaultMetrics, SelfMetrics
+from node_agent.sources.kernel_log import Counters
+from node_agent.sources.pci_sysfs import Device, DeviceClass
+from tests.unit.agent.health.builders import GPU, OTHER_GPU, RESET_WANTED, sxid, xid
+
+
+VIEWS = dict.fromkeys(View, ViewState(up=True))
+DEVICES = (
+    Device(GPU, DeviceClass.GPU, answers=True),
+    Device(OTHER_GPU, DeviceClass.GPU, answers=False),
+)
+
+
+def health() -> NodeHealth:
+    lines = [xid(79, 1.0, lines=3), xid(31, 2.0), xid(154, 2.5, RESET_WANTED), sxid(20034, 3.0)]
+    return observe(
+        scanned(NodeHealth(), DEVICES, expected_gpus=0, now=1.0), lines, boot_id="boot-1"
+    )
+
+
+def render(metrics: FaultMetrics, state: NodeHealth, counters: Counters | None = None) -> bytes:
+    return metrics.render(
+        state,
+        devices=DEVICES,
+        conditions=desired(state, VIEWS, written=()).conditions,
+        views=VIEWS,
+        counters=counters or Counters(),
+    )
+
+
+def samples(text: bytes) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(sample.labels.get(k, "") for k in ("xid", "sxid", "class", "action"))): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_parser_of_others_reads_what_the_state_says() -> None:
+    found = samples(render(FaultMetrics(), health()))
+    assert found["gpu_xid_errors_total", "79", "", "", ""] == 1
+    assert found["gpu_xid_lines_total", "79", "", "", ""] == 3
+    assert found["gpu_sxid_errors_total", "", "20034", "", ""] == 1
+    assert found["gpu_recovery_action_required", "", "", "", "GPUReset"] == 1
+    assert found["gpu_devices_expected", "", "", "gpu", ""] == 2
+    assert found["gpu_devices_seen", "", "", "gpu", ""] == 1
+    assert found["gpu_devices_lost", "", "", "gpu", ""] == 1
+
+
+def test_every_family_is_there_with_help_and_no_other() -> None:
+    families = list(text_string_to_metric_families(render(FaultMetrics(), health()).decode()))
+    names = {f.name + ("_total" if f.type == "counter" else "") for f in families}
+    assert names == {family.name for family in FAMILIES}
+    assert all(family.documentation for family in families)
+
+
+def test_log_counters_are_fresh_although_the_rest_is_kept() -> None:
+    metrics, state, counters = FaultMetrics(), health(), Counters()
+    first = render(metrics, state, counters)
+    counters.lines = 7
+    assert b"gpu_kernel_log_lines_total 7\n" in render(metrics, state, counters)
+    assert b"gpu_kernel_log_lines_total 0\n" in first
+
+
+def test_odd_label_values_are_escaped() -> None:
+    state = observe(NodeHealth(), [xid(79, 1.0)], boot_id="b")
+    key, fault = next(iter(state.faults.items()))
+
+    odd = msgspec.structs.replace(fault, subcode='a"b\\c\nd')
+    state = msgspec.structs.replace(state, faults={key: odd})
+    families = text_string_to_metric_families(render(FaultMetrics(), state).decode())
+    active = next(f for f in families if f.name == "gpu_fault_active")
+    assert active.samples[0].labels["subcode"] == 'a"b\\c\nd'
+
+
+@pytest.mark.parametrize("name", ["gpu_agent_build_info", "process_resident_memory_bytes"])
+def test_self_metrics_have_a_registry_of_their_own(name: str) -> None:
+    assert name.encode() in SelfMetrics(node="n").render()
+    SelfMetrics(node="n")  # a second one does not clash with the first

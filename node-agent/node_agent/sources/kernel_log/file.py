@@ -42,7 +42,12 @@ _SEARCH_BYTES: Final = 262144
 _OVERLAP_BYTES: Final = 512
 _CHECK_BYTES: Final = 64
 _DIRECTORY_EVENTS: Final = (
-    inotify.CREATE | inotify.MOVED_TO | inotify.MOVED_FROM | inotify.DELETE_SELF | inotify.MOVE_SELF
+    inotify.ATTRIB  # of a file that may be read from now on
+    | inotify.CREATE
+    | inotify.MOVED_TO
+    | inotify.MOVED_FROM
+    | inotify.DELETE_SELF
+    | inotify.MOVE_SELF
 )
 _BANNER: Final = b"Linux version "
 

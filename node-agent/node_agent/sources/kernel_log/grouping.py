@@ -25,6 +25,8 @@ NEIGHBOUR_SECONDS: Final = 1.0
 _MAX_KNOWN: Final = 512
 REPEAT_HEAD: Final = rb"NVRM: Xid \([^)\n]{1,64}\): \d{1,9}(?:, pid=(?:\d+|'<unknown>'))?"
 """Up to the process id: what lines of a storm have in common."""
+DRIVER_PREFIXES: Final = (b"NVRM: ", b"nvidia-nvswitch")
+"""How a line of the driver begins; another program may quote one, but not begin so."""
 CAUSE: Final = b" caused by previous Xid "
 _CAUSE_BYTES: Final = 40
 _KEY_BYTES: Final = 512
@@ -68,6 +70,8 @@ class Grouper:
 
     def add(self, text: bytes, at: float, wall: float) -> None:
         """One line without its log prefix. ``at``: seconds since boot; ``wall``: Unix time."""
+        if not text.startswith(DRIVER_PREFIXES):
+            return
         key = line_key(text)
         if key is not None and self.repeat(key, at, wall):
             return

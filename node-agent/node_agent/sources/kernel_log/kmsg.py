@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "kmsg"
 _RECORD_BYTES: Final = 16384
 """Larger than any record (8 KiB): a smaller buffer would get EINVAL."""
-_BATCH_RECORDS: Final = 512
+_BATCH_RECORDS: Final = 256
 _MAX_FAILURES: Final = 100
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _MARKERS: Final = (b"NVRM", b"SXid")

@@ -19,9 +19,9 @@ import msgspec
 if TYPE_CHECKING:
     from node_agent.xid.parse import XidReport
 
-BLOCK_BYTES: Final = 32768
-"""Bytes handled before the event loop gets its turn: half a millisecond of one storm, and
-still below ten if every line is another fault."""
+BLOCK_BYTES: Final = 16384
+"""Bytes handled before the event loop gets its turn: a quarter millisecond of one storm,
+and below ten if every line is another fault and the machine is busy."""
 
 
 class Mode(StrEnum):

@@ -14,7 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node_agent.sources.kernel_log.grouping import CAUSE, REPEAT_HEAD, cause_of
+from node_agent.sources.kernel_log.grouping import CAUSE, DRIVER_PREFIXES, REPEAT_HEAD, cause_of
 
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class LogText:
     def _line(self, line: bytes, now: Moment, *, live: bool, only_this_boot: bool) -> None:
         prefix = read_prefix(line)
         text = line[prefix.end : MAX_LINE]
-        if not text.startswith((b"NVRM: ", b"nvidia-nvswitch")):
+        if not text.startswith(DRIVER_PREFIXES):
             return  # another program that quotes the driver
         if len(line) > MAX_LINE:
             self._counters.oversized += 1

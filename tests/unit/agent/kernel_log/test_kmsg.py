@@ -149,6 +149,11 @@ async def test_a_text_of_three_lines_in_one_record(harness: Harness) -> None:
     assert harness.batches[-1].sightings[0].report.pci == "0000:b3:00.0"
 
 
+async def test_a_program_that_quotes_the_driver_is_not_the_driver(harness: Harness) -> None:
+    quoted = b"14,2,1000000,-;monitor[12]: saw NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=x, t\n"
+    assert await harness.read(quoted, xid(3, 119)) == [119]
+
+
 async def test_overruns_gaps_and_garbage_are_counted_and_survived(harness: Harness) -> None:
     codes = await harness.read(
         xid(1), errno.EPIPE, xid(50), b"\xff\xff\0", errno.EINVAL, xid(51), xid(55)
@@ -177,8 +182,8 @@ async def test_a_sequence_of_another_boot_is_not_used(harness: Harness) -> None:
 async def test_a_long_ring_is_read_in_bounded_batches(harness: Harness) -> None:
     codes = await harness.read(*(xid(n) for n in range(5000)))
     assert len(codes) == 5000
-    assert len(harness.batches) == 10
-    assert [b.caught_up for b in harness.batches] == [False] * 9 + [True]
+    assert len(harness.batches) == 20
+    assert [b.caught_up for b in harness.batches] == [False] * 19 + [True]
 
 
 async def test_a_device_that_only_fails_gives_up(harness: Harness) -> None:

@@ -241,7 +241,13 @@ def _size(report: FaultReport) -> int:
 
 
 def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
-    """Drop, in the order of :func:`encode_report`, until it fits or only fatal faults remain."""
+    """Drop, in the order of :func:`encode_report`, until it fits or only fatal faults remain.
+
+    Each fault is encoded once and sizes are added up: with hundreds of faults, encoding the
+    whole report for each one dropped would hold up the agent's event loop.
+    """
+    sizes = [len(msgspec.json.encode(fault)) for fault in kept]
+    faults_size = sum(sizes)
     info = warning = details = 0
 
     def report() -> FaultReport:
@@ -253,16 +259,26 @@ def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
             truncated=truncated,
         )
 
-    while kept and kept[-1].severity is Severity.INFO and _size(report()) > limit:
+    def fits() -> bool:
+        around = msgspec.structs.replace(report(), faults=())
+        brackets_and_commas = len(b'"faults":[],') + max(0, len(kept) - 1)
+        return _size(around) + brackets_and_commas + faults_size <= limit
+
+    while kept and kept[-1].severity is Severity.INFO and not fits():
         kept.pop()
+        faults_size -= sizes.pop()
         info += 1
     for at in range(len(kept) - 1, -1, -1):
-        if _size(report()) <= limit:
+        if fits():
             return report()
         bare = msgspec.structs.replace(kept[at], message="", pods=(), times=kept[at].times[-1:])
         details += bare != kept[at]
         kept[at] = bare
-    while kept and kept[-1].severity is Severity.WARNING and _size(report()) > limit:
+        size = len(msgspec.json.encode(bare))
+        faults_size += size - sizes[at]
+        sizes[at] = size
+    while kept and kept[-1].severity is Severity.WARNING and not fits():
         kept.pop()
+        faults_size -= sizes.pop()
         warning += 1
     return report()

@@ -1,0 +1,276 @@
+"""The status document: what is in it, what is left out of it, how it is read again."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remediator.decide.candidate import ActivePolicy
+from remediator.decide.decision import Decision, Hold, NodePhase
+from remediator.decide.facts import NodeFacts
+from remediator.decide.ledger import Ledger, Pause
+from remediator.decide.session import Added, Before, HoldState, PolicyHold, Session
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
+from remediator.record.publish import fitted, same_but_time
+from remediator.record.report import (
+    MAX_NAMED,
+    Surroundings,
+    WorldView,
+    build_status,
+    session_counts,
+)
+from remediator.record.status import (
+    NodeStatus,
+    Status,
+    StatusUnreadableError,
+    decode_status,
+    encode_status,
+)
+
+
+NOW = 10_000.0
+
+
+def policy(name: str = "bus", **spec: Any) -> RemediationPolicy:
+    return RemediationPolicy.model_validate(
+        {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediationPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "mode": "Enforce",
+                "when": [{"xid": {"codes": [79]}}],
+                "steps": [{"cordon": {}}],
+                **spec,
+            },
+        }
+    )
+
+
+def node(number: int, **more: Any) -> NodeFacts:
+    fields = {"name": f"n{number}", "uid": f"u{number}", "resource_version": "1", "pool": "a"}
+    return NodeFacts(**{**fields, **more})
+
+
+def decision(number: int, phase: NodePhase, **more: Any) -> Decision:
+    return Decision(node=f"n{number}", uid=f"u{number}", phase=phase, **more)
+
+
+def world(
+    *decisions: Decision,
+    facts: list[NodeFacts],
+    policies: tuple[RemediationPolicy, ...] = (),
+    dry_run: bool = False,
+    **cluster: Any,
+) -> WorldView:
+    ledger = Ledger(
+        cluster=ClusterSpec.model_validate({"mode": "Enforce", **cluster}), started=NOW - 30
+    )
+    for one in facts:
+        ledger.observe(one, NOW)
+    return WorldView(
+        dry_run=dry_run,
+        ledger=ledger,
+        policies={one.name: ActivePolicy(one, 5.0) for one in policies},
+        decisions={one.uid: one for one in decisions},
+    )
+
+
+def build(real: WorldView, facts: list[NodeFacts], virtual: WorldView | None = None) -> Status:
+    return build_status(
+        real=real,
+        virtual=virtual,
+        facts={one.uid: one for one in facts},
+        around=Surroundings(leader="me", sources={"bus": "policies/bus.yaml"}),
+        now=NOW,
+    )
+
+
+def session(*states: HoldState) -> Session:
+    holds = tuple(
+        PolicyHold(
+            policy=f"p{number}",
+            version="v",
+            plan="{}",
+            reasons=(),
+            instances=(),
+            since=1.0,
+            step_since=1.0,
+            state=state,
+        )
+        for number, state in enumerate(states)
+    )
+    return Session(
+        version=1,
+        id="s1",
+        node_uid="u1",
+        boot_id="",
+        started=77.0,
+        before=Before(),
+        added=Added(),
+        holds=holds,
+    )
+
+
+def test_well_nodes_are_counted_and_the_others_listed_with_their_holds() -> None:
+    facts = [node(1, session=session(HoldState.RUNNING), unschedulable=True), node(2)]
+    held = decision(
+        1,
+        NodePhase.IN_SESSION,
+        matched=("bus",),
+        reasons=("Xid 79 on 0000:9b:00.0",),
+        holds=(Hold("bus", "budget", "1 of 1", 99.0),),
+        sentence="held",
+    )
+    document = build(
+        world(held, decision(2, NodePhase.WELL), facts=facts, policies=(policy(),)), facts
+    )
+
+    (listed,) = document.nodes
+    assert (listed.node, listed.phase, listed.session, listed.since) == (
+        "n1",
+        "in-session",
+        "s1",
+        77.0,
+    )
+    assert listed.faults == ("Xid 79 on 0000:9b:00.0",)
+    assert [(h.guard, h.reason, h.look_again) for h in listed.holds] == [("budget", "1 of 1", 99.0)]
+    assert document.phases == {"in-session": 1, "well": 1}
+    assert document.policies[0].matching == 1
+    assert document.policies[0].source == "policies/bus.yaml"
+    assert document.settling_until == NOW + 30
+
+
+def test_dry_run_is_marked_and_says_nothing_twice() -> None:
+    facts = [node(1), node(2)]
+    real = world(
+        decision(1, NodePhase.WELL), decision(2, NodePhase.LEFT_ALONE), facts=facts, mode="DryRun"
+    )
+    virtual = world(
+        decision(1, NodePhase.IN_SESSION, matched=("bus",)),
+        decision(2, NodePhase.LEFT_ALONE),
+        facts=facts,
+        policies=(policy(),),
+        dry_run=True,
+    )
+    document = build(real, facts, virtual)
+
+    assert [(one.node, one.dry_run) for one in document.nodes] == [("n1", True), ("n2", False)]
+    assert document.policies[0].effective_mode == "DryRun"
+    assert document.phases_dry_run == {"in-session": 1, "left-alone": 1}
+
+
+def test_the_budgets_are_the_ones_that_the_guard_asks() -> None:
+    facts = [node(1, unschedulable=True), node(2), node(3, pool="b")]
+    default = build(world(facts=facts, policies=(policy(),)), facts)
+    own = build(
+        world(
+            facts=facts,
+            policies=(policy(limits={"budget": {"maxUnavailable": 2, "per": "pool"}}),),
+        ),
+        facts,
+    )
+
+    assert [(b.scope, b.used, b.limit, b.policy, b.holders) for b in default.budgets] == [
+        ("pool/a", 1, 1, "", ("n1",)),
+        ("pool/b", 0, 1, "", ()),
+        ("cluster", 1, 1, "", ("n1",)),
+    ]
+    assert [(b.scope, b.used, b.limit, b.policy) for b in own.budgets] == [
+        ("pool/a", 1, 2, "bus"),
+        ("pool/b", 0, 2, "bus"),
+    ]
+
+
+def test_the_names_in_a_budget_are_bounded_and_its_numbers_are_not() -> None:
+    facts = [node(number, unschedulable=True) for number in range(80)]
+    budget = build(world(facts=facts), facts).budgets[0]
+
+    assert (budget.used, len(budget.holders)) == (80, MAX_NAMED)
+
+
+def test_a_rate_says_what_is_used_and_when_there_is_room() -> None:
+    facts = [node(1)]
+    view = world(facts=facts, rates={"cordon": "2/10m"})
+    for at in (NOW - 700, NOW - 300, NOW - 100):
+        view.ledger.start("cordon", "a", ("",), "u1", at)
+
+    (rate,) = build(view, facts).rates
+    assert (rate.scope, rate.action, rate.used, rate.limit) == ("pool/a", "cordon", 2, "2/10m")
+    assert rate.next_at == NOW + 300
+
+
+def test_an_open_breaker_and_a_pause_are_shown() -> None:
+    facts = [node(1)]
+    view = world(facts=facts, policies=(policy(),))
+    view.ledger.open_breaker("bus", "too many", NOW - 5)
+    view.ledger.pause = Pause(by="ann", at="noon", reason="upgrade", all=True)
+    document = build(view, facts)
+
+    (breaker,) = document.breakers
+    assert (breaker.source, breaker.open, breaker.since, breaker.reason) == (
+        "bus",
+        True,
+        NOW - 5,
+        "too many",
+    )
+    assert document.pause is not None
+    assert (document.pause.by, document.pause.everything) == ("ann", True)
+
+
+def test_sessions_are_counted_by_policy_and_state() -> None:
+    facts = [
+        node(1, session=session(HoldState.RUNNING, HoldState.DONE)),
+        node(2, session=session(HoldState.RUNNING)),
+        node(3),
+    ]
+
+    assert session_counts(facts) == {("p0", "running"): 2, ("p1", "done"): 1}
+
+
+def test_a_document_of_another_version_or_a_damaged_one_is_refused_in_words() -> None:
+    with pytest.raises(StatusUnreadableError, match=r"version 2 .* reads 1"):
+        decode_status('{"version": 2, "strange": true}')
+    with pytest.raises(StatusUnreadableError, match="damaged"):
+        decode_status('{"version": 1, "time":')
+
+
+def test_fields_of_a_later_program_are_ignored() -> None:
+    text = encode_status(Status(version=1, time=1.0, leader="a", mode="DryRun"))
+
+    assert decode_status(text[:-1] + ',"later":[1]}').leader == "a"
+
+
+def test_time_alone_is_no_news() -> None:
+    one = Status(version=1, time=1.0, leader="a", mode="DryRun")
+
+    assert same_but_time(one, msgspec.structs.replace(one, time=2.0))
+    assert not same_but_time(one, msgspec.structs.replace(one, leader="b"))
+
+
+@given(
+    phases=st.lists(st.sampled_from(list(NodePhase)), max_size=60),
+    limit=st.integers(800, 8000),
+    text=st.text(max_size=20),
+)
+def test_a_document_fits_and_leaves_out_the_least_urgent(
+    phases: list[NodePhase], limit: int, text: str
+) -> None:
+    nodes = tuple(
+        NodeStatus(node=f"n{number}", phase=phase.value, sentence=text)
+        for number, phase in enumerate(phases)
+    )
+    whole = Status(version=1, time=1.0, leader="a", mode="DryRun", nodes=nodes)
+    written = fitted(whole, limit=limit)
+    read = decode_status(written)
+
+    assert len(written.encode()) <= limit
+    assert len(read.nodes) + read.nodes_left_out == len(nodes)
+    if len(encode_status(whole).encode()) <= limit:
+        assert read.nodes_left_out == 0
+    if any(node.phase == NodePhase.MATCHED for node in read.nodes):
+        listed = {node.node for node in read.nodes}
+        assert all(n.node in listed for n in nodes if n.phase == NodePhase.FROZEN)

@@ -1,0 +1,297 @@
+"""Written behind: when, how often, what after a failure. Virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from remediator.decide.ledger import Ledger
+from remediator.kube.access import access_of
+from remediator.kube.errors import ApiError, Conflict, NotFound, ServerError
+from remediator.kube.lease import NotLeading
+from remediator.kube.objects import ConfigMap
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Rates
+from remediator.policy.quantities import Rate
+from remediator.record.publish import StatusPublisher
+from remediator.record.state import (
+    STATE_KEY,
+    UNREADABLE_KEY,
+    LedgerMemory,
+    Loaded,
+    restore,
+)
+from remediator.record.status import Status, decode_status
+from remediator.record.writebehind import Document, WriteBehind
+
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+class FakeConfigMaps:
+    """One ConfigMap with a version, and failures to come."""
+
+    def __init__(self, data: dict[str, str] | None = None) -> None:
+        self.data = data
+        self.version = 1
+        self.failures: list[Exception] = []
+        self.writes: list[tuple[float, Mapping[str, str | None]]] = []
+
+    async def read(self, name: str) -> ConfigMap | None:
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.data is None:
+            return None
+        return ConfigMap(name, "ns", "uid", str(self.version), dict(self.data))
+
+    async def write(
+        self, name: str, data: Mapping[str, str | None], *, known: ConfigMap | None
+    ) -> ConfigMap:
+        await asyncio.sleep(0.1)
+        if self.failures:
+            raise self.failures.pop(0)
+        if known is None and self.data is not None:
+            raise Conflict(access_of("POST", "/api/v1/x"))
+        if known is not None and self.data is None:
+            raise NotFound(access_of("PATCH", "/api/v1/x"))
+        if known is not None and known.resource_version != str(self.version):
+            raise Conflict(access_of("PATCH", "/api/v1/x"))
+        self.writes.append((asyncio.get_running_loop().time(), dict(data)))
+        self.version += 1
+        merged = {**(self.data or {}), **data}
+        self.data = {key: value for key, value in merged.items() if value is not None}
+        return ConfigMap(name, "ns", "uid", str(self.version), dict(self.data))
+
+
+def broken() -> ApiError:
+    return ServerError(access_of("PATCH", "/api/v1/x"), status=500, message="etcd is away")
+
+
+@asynccontextmanager
+async def running(one: WriteBehind[int] | StatusPublisher | LedgerMemory) -> AsyncIterator[None]:
+    task = asyncio.create_task(one.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+class Number:
+    """The value that is kept."""
+
+    def __init__(self, maps: FakeConfigMaps, refresh: float | None = None) -> None:
+        self.value = 0
+        self.behind: WriteBehind[int] = WriteBehind(
+            document=Document(maps, "cm"),
+            snapshot=lambda: self.value,
+            encode=lambda value: {"v": str(value)},
+            interval=2.0,
+            refresh=refresh,
+            rng=Random(1),  # noqa: S311 - jitter
+        )
+
+    def set(self, value: int) -> None:
+        self.value = value
+        self.behind.touch()
+
+
+def gaps(maps: FakeConfigMaps) -> list[float]:
+    times = [at for at, _ in maps.writes]
+    return [later - sooner for sooner, later in pairwise(times)]
+
+
+async def test_changes_are_written_soon_coalesced_and_the_newest_wins() -> None:
+    maps = FakeConfigMaps()
+    number = Number(maps)
+    async with running(number.behind):
+        for value in range(1, 101):
+            number.set(value)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+
+    assert maps.writes[0][1] == {"v": "1"}
+    assert maps.data == {"v": "100"}
+    assert len(maps.writes) <= 7
+    assert min(gaps(maps)) >= 2.0
+
+
+async def test_what_did_not_change_is_not_written() -> None:
+    maps = FakeConfigMaps()
+    number = Number(maps)
+    async with running(number.behind):
+        number.set(1)
+        await asyncio.sleep(5)
+        number.set(1)
+        await asyncio.sleep(500)
+
+    assert len(maps.writes) == 1
+
+
+async def test_unless_a_refresh_is_due() -> None:
+    maps = FakeConfigMaps()
+    number = Number(maps, refresh=60.0)
+    async with running(number.behind):
+        number.set(1)
+        await asyncio.sleep(200)
+
+    assert len(maps.writes) == 4
+    assert all(60.0 <= gap < 63.0 for gap in gaps(maps))
+
+
+async def test_a_failure_is_repeated_later_and_later_with_the_newest_value_and_said_once() -> None:
+    maps = FakeConfigMaps()
+    maps.failures = [broken() for _ in range(5)]
+    number = Number(maps)
+    async with running(number.behind):
+        number.set(1)
+        await asyncio.sleep(1)
+        assert "etcd is away" in number.behind.problem
+        number.set(2)
+        await asyncio.sleep(300)
+
+    assert [data for _, data in maps.writes] == [{"v": "2"}]
+    assert number.behind.failed == 5
+    assert number.behind.problem == ""
+
+
+async def test_without_the_lease_nothing_is_written_and_nothing_breaks() -> None:
+    maps = FakeConfigMaps()
+    maps.failures = [NotLeading("not fresh")] * 1000
+    number = Number(maps)
+    async with running(number.behind):
+        number.set(1)
+        await asyncio.sleep(100)
+
+    assert maps.writes == []
+
+
+async def test_an_edit_by_others_is_overruled_for_our_key_only() -> None:
+    maps = FakeConfigMaps()
+    number = Number(maps)
+    async with running(number.behind):
+        number.set(1)
+        await asyncio.sleep(3)
+        maps.version, maps.data = 70, {"v": "edited", "theirs": "stays"}
+        number.set(2)
+        await asyncio.sleep(3)
+        assert maps.data == {"v": "2", "theirs": "stays"}
+        maps.data = None  # deleted
+        number.set(3)
+        await asyncio.sleep(3)
+
+    assert maps.data == {"v": "3"}
+
+
+async def test_flush_writes_the_last_value_and_gives_up_in_time() -> None:
+    maps = FakeConfigMaps()
+    number = Number(maps)
+    number.set(7)
+    assert await number.behind.flush(2.0)
+    assert maps.data == {"v": "7"}
+    number.set(8)
+
+    assert not await number.behind.flush(0.05)
+
+
+async def test_the_status_is_published_when_it_changes_and_once_a_minute() -> None:
+    maps = FakeConfigMaps()
+    now = asyncio.get_running_loop().time
+    leader = ["a"]
+    publisher = StatusPublisher(
+        configmaps=maps,
+        build=lambda: Status(version=1, time=now(), leader=leader[0], mode="DryRun"),
+    )
+    async with running(publisher):
+        publisher.touch()
+        await asyncio.sleep(5)
+        publisher.touch()
+        await asyncio.sleep(5)
+        assert len(maps.writes) == 1
+        leader[0] = "b"
+        publisher.touch()
+        await asyncio.sleep(0.2)
+        assert len(maps.writes) == 2
+        await asyncio.sleep(130)
+
+    assert len(maps.writes) == 4
+    assert maps.data is not None
+    assert decode_status(maps.data["status.json"]).leader == "b"
+
+
+def make_ledger() -> Ledger:
+    return Ledger(cluster=ClusterSpec(), started=0.0)
+
+
+RATES = (("", Rates(cordon=Rate(3, 600.0))), ("bus", Rates()))
+
+
+async def test_the_ledgers_memory_survives_a_restart() -> None:
+    maps, before = FakeConfigMaps(), make_ledger()
+    memory = LedgerMemory(configmaps=maps)
+    assert await memory.load() == Loaded(None)
+    memory.keep(before)
+    async with running(memory):
+        before.start("cordon", "", ("", "bus"), "u1", 100.0)
+        before.open_breaker("bus", "storm", 100.0)
+        memory.touch()
+        await asyncio.sleep(3)
+        memory.touch()
+        await asyncio.sleep(3)
+    assert len(maps.writes) == 1
+
+    after = make_ledger()
+    restore(after, await LedgerMemory(configmaps=maps).load(), pools=[""], rates=RATES, now=200.0)
+
+    assert after.state() == before.state()
+
+
+@pytest.mark.parametrize("text", ['{"version": 1, "starts"', '{"version": 9}', "[]", ""])
+async def test_an_unreadable_state_is_kept_and_rates_count_as_used_up_for_one_window(
+    text: str,
+) -> None:
+    maps, ledger = FakeConfigMaps({STATE_KEY: text}), make_ledger()
+    memory = LedgerMemory(configmaps=maps)
+    loaded = await memory.load()
+    assert loaded.problem
+    restore(ledger, loaded, pools=["", "a"], rates=RATES, now=1000.0)
+    memory.keep(ledger)
+    async with running(memory):
+        await asyncio.sleep(2)
+
+    assert maps.data is not None
+    assert maps.data[UNREADABLE_KEY] == text
+    assert maps.data[STATE_KEY] != text
+    rate = Rate(3, 600.0)
+    for pool in ("", "a"):
+        assert ledger.room("cordon", pool, "", rate, 1001.0) == 1600.0
+        assert ledger.room("cordon", pool, "", rate, 1600.5) is None
+
+
+async def test_no_state_at_all_means_that_nothing_was_started() -> None:
+    ledger = make_ledger()
+    restore(ledger, Loaded(None), pools=[""], rates=RATES, now=1000.0)
+
+    assert ledger.room("cordon", "", "", Rate(3, 600.0), 1000.0) is None
+
+
+async def test_starts_of_a_clock_that_ran_ahead_do_not_block_for_ever() -> None:
+    maps, ledger = FakeConfigMaps(), make_ledger()
+    for _ in range(3):
+        ledger.start("cordon", "", ("",), "u", 1e12)
+    restored = make_ledger()
+    restore(restored, Loaded(ledger.state()), pools=[""], rates=RATES, now=1000.0)
+
+    assert restored.room("cordon", "", "", Rate(3, 600.0), 1000.0) == 1600.0
+    assert maps.writes == []
+
+
+async def test_loading_waits_for_a_server_that_is_away() -> None:
+    maps = FakeConfigMaps()
+    maps.failures = [broken() for _ in range(4)]
+
+    assert await LedgerMemory(configmaps=maps).load() == Loaded(None)

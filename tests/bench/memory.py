@@ -21,6 +21,7 @@ import sys
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Final
 
 from testbed.manifests import DEPLOY
@@ -36,8 +37,8 @@ BURST_MINUTES: Final = 10
 IN_FLIGHT: Final = 16
 SETTLE: Final = 10.0
 POLICIES: Final = DEPLOY.parent / "policies"
-LABELS_BYTES: Final = 2800
-ANNOTATIONS_BYTES: Final = 1100
+LABELS_BYTES: Final = 2600
+ANNOTATIONS_BYTES: Final = 900
 IMAGES_BYTES: Final = 11000
 KUBELET: Final = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
@@ -63,28 +64,28 @@ PROBLEMS: Final = (
 
 
 def node(number: int) -> dict[str, Any]:
-    """A Node as its POST; conditions follow from their writers, as in life."""
-    name = f"gpu-{number:05}"
+    """A Node as its POST; conditions follow from their writers, as in life.
+
+    Labels are mostly the same on all nodes, as in life, annotations are not.
+    """
+    name, net = f"gpu-{number:05}", f"10.{number // 250}.{number % 250}"
     labels = {
         "kubernetes.io/hostname": name,
         "nvidia.com/gpu.present": "true",
         "topology.kubernetes.io/zone": f"zone-{number % 3}",
         "gpu-remediator.io/pool": f"pool-{number // 500}",
+        **_padding("nvidia.com/gpu-feature-discovery.label-", "value-of-this-label", LABELS_BYTES),
     }
-    pad(labels, "nvidia.com/gpu-feature-discovery.label-{}", "value-of-this-label", LABELS_BYTES)
-    annotations: dict[str, str] = {}
-    pad(annotations, "example.com/annotation-{}", "value-" * 12, ANNOTATIONS_BYTES)
+    unique = f"{uuid.uuid5(uuid.NAMESPACE_DNS, name)}" * 2
+    annotations = _padding("example.com/annotation-", unique, ANNOTATIONS_BYTES)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": {
-            "podCIDR": f"10.{number // 250}.{number % 250}.0/24",
-            "providerID": f"x:///{name}",
-        },
+        "spec": {"podCIDR": f"{net}.0/24", "providerID": f"x:///{name}"},
         "status": {
             "addresses": [
-                {"type": "InternalIP", "address": f"10.{number // 250}.{number % 250}.1"},
+                {"type": "InternalIP", "address": f"{net}.1"},
                 {"type": "Hostname", "address": name},
             ],
             "capacity": {"cpu": "192", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8"},
@@ -95,10 +96,10 @@ def node(number: int) -> dict[str, Any]:
     }
 
 
-def pad(into: dict[str, str], key: str, value: str, size: int) -> None:
-    """Add entries until all of them as JSON are of this size."""
-    while len(json.dumps(into)) < size:
-        into[key.format(len(into))] = value
+def _padding(prefix: str, value: str, size: int) -> dict[str, str]:
+    """Entries that take about so many bytes of JSON."""
+    each = len(f'"{prefix}10":"{value}",')
+    return {f"{prefix}{number}": value for number in range(10, 10 + size // each)}
 
 
 def _info(name: str) -> dict[str, str]:
@@ -116,13 +117,14 @@ def _info(name: str) -> dict[str, str]:
     }
 
 
-def _images() -> list[dict[str, Any]]:
+@cache
+def _images() -> tuple[dict[str, Any], ...]:
     found: list[dict[str, Any]] = []
     while len(json.dumps(found)) < IMAGES_BYTES:
         digest = f"{random.getrandbits(256):064x}"
         image = f"registry.example.com/team/some-image-of-a-workload-{len(found)}"
         found.append({"names": [f"{image}@sha256:{digest}", f"{image}:v1.2.3"], "sizeBytes": 10**9})
-    return found
+    return tuple(found)
 
 
 def kubelet_patch() -> bytes:

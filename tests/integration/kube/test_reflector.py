@@ -171,6 +171,8 @@ async def test_trouble_at_start_only_delays(
 
     assert mirror.is_true_to(cluster)
     task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_failures_never_spin(cluster: Cluster, proxy: FaultProxy, mirror: Mirror) -> None:

@@ -42,6 +42,8 @@ class PatchNode:
     """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``, ``release``."""
     policy: str = ""
     disruptive: bool = False
+    allowed_by: tuple[str, ...] = ()
+    """The guards that were asked about a disruptive change; every one of them allowed it."""
     why: str = ""
 
 

@@ -21,6 +21,7 @@ from remediator.decide.decision import (
     Urgency,
 )
 from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session
 from remediator.policy.model import Mode, Plan
@@ -158,6 +159,7 @@ class Draft:
             action=self.action or "record",
             policy=self.policy,
             disruptive=self.disruptive,
+            allowed_by=GUARD_NAMES if self.disruptive else (),
             why=self.why,
         )
 

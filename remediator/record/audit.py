@@ -57,6 +57,7 @@ def audit(
         why=patch.why,
         before=before(patch, facts),
         after=after(patch),
+        **({"allowed_by": list(patch.allowed_by)} if patch.disruptive else {}),
         **({"reason": reason} if reason else {}),
     )
 

@@ -29,3 +29,5 @@ from remediator.decide.ledger import Ledger
 Guard = Callable[[Candidate, Ledger, float], Hold | None]
 
 GUARDS: Final[tuple[Guard, ...]] = (scope, opt_out, pause, settling, breaker, rate, budget)
+GUARD_NAMES: Final = tuple(guard.__name__.replace("_", "-") for guard in GUARDS)
+"""Their names, as holds and audit records give them."""

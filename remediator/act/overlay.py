@@ -78,7 +78,7 @@ class Overlay:
         return replace(
             facts,
             session=virtual.session,
-            request=None,
+            request=facts.request if virtual.session is not None else None,
             history=facts.history if virtual.history is None else virtual.history,
             unschedulable=bool(virtual.unschedulable) or facts.unschedulable,
             unavailable_since=facts.unavailable_since or virtual.since,

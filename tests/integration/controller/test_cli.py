@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from remediator.cli.root import app
 from remediator.decide.session import REQUEST_ANNOTATION, SESSION_ANNOTATION
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Result(NamedTuple):
+    exit_code: int
+    output: str
+
+
 Remediator = Callable[..., Result]
 
 
@@ -32,11 +41,16 @@ def account(cluster: Cluster, name: str) -> str:
 
 
 def remediator_with(cluster: Cluster, token: str) -> Remediator:
+    """The program itself, in a process of its own: the controller's log is in ours."""
     kubeconfig = str(cluster.kubeconfig_for(token))
+    program = [sys.executable, "-c", "from remediator.cli import main; main()"]
 
-    def call(*arguments: str, namespace: str = cluster.namespace) -> Result:
-        flags = ["--kubeconfig", kubeconfig, "--namespace", namespace]
-        return CliRunner().invoke(app, [*arguments, *flags])
+    def call(*arguments: str) -> Result:
+        flags = ["--kubeconfig", kubeconfig, "--namespace", cluster.namespace]
+        done = subprocess.run(  # noqa: S603 - our own program
+            [*program, *arguments, *flags], capture_output=True, text=True, check=False, timeout=60
+        )
+        return Result(done.returncode, done.stdout + done.stderr)
 
     return call
 
@@ -89,6 +103,26 @@ def test_status_cancel_retry_release(
     released = remediator("release", node)
     assert "The node is cordoned, its session has ended: released to" in released.output
     assert site.cordoned(node)
+
+
+def test_a_dry_run_is_shown_and_can_be_cancelled(
+    site: Site, run: Callable[..., Replica], remediator: Remediator
+) -> None:
+    site.config(mode="DryRun")
+    node = site.node()
+    run()
+    site.says(node, 79)
+    site.wait(
+        lambda: (site.status_of(node) or {}).get("phase") == "in-session", "the dry-run's session"
+    )
+    shown = remediator("status").output
+    assert "in-session [dry-run]" in shown
+    assert "mode DryRun" in shown
+    cancelled = remediator("cancel", node)
+    assert cancelled.exit_code == 0, cancelled.output
+    assert "in dry-run it never has one" in cancelled.output
+    site.wait(lambda: (site.status_of(node) or {}).get("phase") == "waived", "the waiver")
+    assert not site.cordoned(node)
 
 
 def test_unfreeze(site: Site, run: Callable[..., Replica], remediator: Remediator) -> None:

@@ -213,6 +213,8 @@ class App:
             self._node_wanted.clear()
 
     def _take_log_state(self, state: SourceState) -> None:
+        if state.working:
+            self._log.info("reading the kernel log", source=state.source)
         self.monitor.take_log_state(state)
 
     def _read_node(self, view: NodeView) -> None:
@@ -324,6 +326,7 @@ class App:
             conditions=self._desired.conditions if self._desired else (),
             views=self.monitor.views,
             counters=self._kernel_log.counters,
+            source=self._kernel_log.state,
         )
         return faults + self._self_metrics.render()
 

@@ -17,6 +17,7 @@ Imports nothing but msgspec, so that neither program pays for the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -250,17 +251,17 @@ def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
     faults_size = sum(sizes)
     info = warning = details = 0
 
-    def report() -> FaultReport:
+    def report(faults: Sequence[Fault]) -> FaultReport:
         truncated = Truncated(info=info, warning=warning, details=details)
         return FaultReport(
             version=VERSION,
             boot_id=boot_id,
-            faults=tuple(kept),
+            faults=tuple(faults),
             truncated=truncated,
         )
 
     def fits() -> bool:
-        around = msgspec.structs.replace(report(), faults=())
+        around = report(())
         brackets_and_commas = len(b'"faults":[],') + max(0, len(kept) - 1)
         return _size(around) + brackets_and_commas + faults_size <= limit
 
@@ -270,7 +271,7 @@ def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
         info += 1
     for at in range(len(kept) - 1, -1, -1):
         if fits():
-            return report()
+            return report(kept)
         bare = msgspec.structs.replace(kept[at], message="", pods=(), times=kept[at].times[-1:])
         details += bare != kept[at]
         kept[at] = bare
@@ -281,4 +282,4 @@ def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
         kept.pop()
         faults_size -= sizes.pop()
         warning += 1
-    return report()
+    return report(kept)

@@ -181,6 +181,7 @@ def rule_for(*, kind: FaultKind, code: int | None, subcode: str = "", severity: 
 
 def is_cleared_by(rule: Rule, evidence: Clear, *, action: str) -> bool:
     """Whether this evidence ends a fault of this row, whose advised action is ``action``."""
-    if evidence is Clear.RESET and action in BEYOND_A_RESET:
-        return False
+    asks = any(each.type is ConditionType.RECOVERY_ACTION_REQUIRED for each in rule.raises)
+    if evidence is Clear.RESET and action in BEYOND_A_RESET and not asks:
+        return False  # what the driver asked for is over when it says so, whatever it was
     return evidence in rule.cleared_by

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from node_agent.contract import Condition
     from node_agent.health.conditions import View, ViewState
     from node_agent.health.state import NodeHealth
-    from node_agent.sources.kernel_log import Counters
+    from node_agent.sources.kernel_log import Counters, SourceState
     from node_agent.sources.pci_sysfs import Device
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -61,6 +61,9 @@ CONDITION = Family(
     "gpu_condition_status", "gauge", "1 for the status that each own node condition should have."
 )
 VIEW_UP = Family("gpu_agent_view_up", "gauge", "Whether the agent can look at this.")
+LOG_SOURCE = Family(
+    "gpu_kernel_log_source_working", "gauge", "Which kernel log is read, and whether it works."
+)
 LOG_LINES = Family("gpu_kernel_log_lines_total", "counter", "Lines or records read.")
 LOG_MATCHED = Family("gpu_kernel_log_matched_total", "counter", "Lines that reported a fault.")
 LOG_MALFORMED = Family(
@@ -87,6 +90,7 @@ FAMILIES: Final = (
     LOST,
     CONDITION,
     VIEW_UP,
+    LOG_SOURCE,
     LOG_LINES,
     LOG_MATCHED,
     LOG_MALFORMED,
@@ -156,6 +160,7 @@ class FaultMetrics:
         conditions: tuple[Condition, ...],
         views: Mapping[View, ViewState],
         counters: Counters,
+        source: SourceState,
     ) -> bytes:
         """Text of the exposition format for this state."""
         of = (health, devices, conditions, tuple(views.values()))
@@ -167,7 +172,7 @@ class FaultMetrics:
                 _block(VIEW_UP, (({"view": v.value}, float(s.up)) for v, s in views.items())),
             )
             self._of, self._text = of, "".join(blocks).encode()
-        return self._text + "".join(_log_blocks(counters)).encode()
+        return self._text + "".join(_log_blocks(counters, source)).encode()
 
 
 def _fault_blocks(health: NodeHealth) -> Iterator[str]:
@@ -235,7 +240,8 @@ def _condition_blocks(conditions: Iterable[Condition]) -> Iterator[str]:
     )
 
 
-def _log_blocks(counters: Counters) -> Iterator[str]:
+def _log_blocks(counters: Counters, source: SourceState) -> Iterator[str]:
+    yield _block(LOG_SOURCE, (({"source": source.source}, float(source.working)),))
     for family, value in (
         (LOG_LINES, counters.lines),
         (LOG_MATCHED, counters.matched),

@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.contract import (
@@ -62,6 +62,7 @@ def test_what_fits_comes_back_whole(faults: tuple[Fault, ...]) -> None:
     assert report.boot_id == "b"
 
 
+@settings(max_examples=40)
 @given(MANY)
 def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> None:
     text = encode_report(faults, boot_id="b")
@@ -77,6 +78,7 @@ def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> N
     assert len(text.encode()) <= MAX_BYTES or by_severity.keys() <= {Severity.FATAL}
 
 
+@settings(max_examples=40)
 @given(MANY)
 def test_information_goes_before_warnings(faults: tuple[Fault, ...]) -> None:
     report = decode_report(encode_report(faults, boot_id=""))

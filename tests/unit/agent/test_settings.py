@@ -31,7 +31,7 @@ def test_file_then_environment_then_flags(tmp_path: Path) -> None:
         flags={"heartbeat": "2m"},
     )
     assert (settings.node_name, settings.expected_gpus) == ("env", 8)
-    assert settings.heartbeat == 120
+    assert settings.heartbeat == Duration(120)
     assert settings.kernel_log is Mode.KMSG
 
 

@@ -114,6 +114,15 @@ def test_a_verified_reset_clears_what_a_reset_mends_on_that_gpu_only() -> None:
     assert {(f.pci, f.code) for f in health.faults.values()} == {(GPU, 79), (OTHER_GPU, 95)}
 
 
+@pytest.mark.parametrize("action", ["0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)"])
+def test_any_action_is_over_when_the_driver_takes_it_back(action: str) -> None:
+    text = "GPU recovery action changed from {} to {}"
+    asked = xid(154, 1.0, text.format("0x0 (None)", action))
+    taken_back = xid(154, 2.0, text.format(action, "0x0 (None)"))
+    assert codes(seen(asked)) == [154]
+    assert codes(seen(asked, taken_back)) == []
+
+
 def test_an_unreadable_recovery_action_is_not_none() -> None:
     health = seen(xid(95, 1.0), xid(154, 2.0, "GPU recovery action changed to something new"))
     assert codes(health) == [95, 154]

@@ -8,7 +8,7 @@ from node_agent.health.conditions import View, ViewState, desired
 from node_agent.health.fold import observe, scanned
 from node_agent.health.state import NodeHealth
 from node_agent.publish.metrics import FAMILIES, FaultMetrics, SelfMetrics
-from node_agent.sources.kernel_log import Counters
+from node_agent.sources.kernel_log import Counters, SourceState
 from node_agent.sources.pci_sysfs import Device, DeviceClass
 from tests.unit.agent.health.builders import GPU, OTHER_GPU, RESET_WANTED, sxid, xid
 
@@ -34,6 +34,7 @@ def render(metrics: FaultMetrics, state: NodeHealth, counters: Counters | None =
         conditions=desired(state, VIEWS, written=()).conditions,
         views=VIEWS,
         counters=counters or Counters(),
+        source=SourceState("file", working=True),
     )
 
 

@@ -236,7 +236,9 @@ class Executor:
         if base is None or base.uid != effect.uid or not self._still_holds(effect):
             self._real.ledger.refund(effect.uid)
             return False
-        current = replace(effect, resource_version=base.resource_version)
+        current = effect
+        if base.resource_version != effect.resource_version:  # heartbeats since the decision
+            current = replace(effect, resource_version=base.resource_version)
         written = await write(current, base=base, writer=self._writer)
         self._observer.written(
             current, facts=facts, verdict=written.verdict, dry_run=False, reason=written.error

@@ -5,7 +5,8 @@ through the overlay carry the virtual session and cordon, so that the next decis
 goes on from there: steps, budget and recovery run their course without a write.
 
 Real sessions are hidden from this world: they belong to Enforce policies, which the
-virtual decision does not know. Their cordons are not hidden: they cost capacity.
+virtual decision does not know. Their cordons are not hidden: they cost capacity. A
+person's request is not hidden either: it ends or retries the virtual session too.
 
 A virtual session rests on the node as it was. When people change that (cordon or
 uncordon it, or a real session begins or ends), it is dropped and decided anew.
@@ -72,9 +73,7 @@ class Overlay:
             virtual = _Virtual(facts.unschedulable, history=virtual.history)
             self._nodes[facts.uid] = virtual
         if virtual is None:
-            if facts.session is None and facts.request is None:
-                return facts
-            return replace(facts, session=None, request=None)
+            return facts if facts.session is None else replace(facts, session=None)
         return replace(
             facts,
             session=virtual.session,

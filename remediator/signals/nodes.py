@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from node_agent.contract import (
     FAULTS_ANNOTATION,
     HEARTBEAT_SECONDS,
     STALE_AFTER_SECONDS,
+    VERSION,
     ContractError,
+    FaultReport,
     decode_report,
 )
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, Malformed, NodeFacts, NodeMode
@@ -64,6 +66,7 @@ _CAREFUL: Final = {
         (NodeMode.FULL, NodeMode.DRY_RUN, NodeMode.NOTIFY_ONLY, NodeMode.DISABLED)
     )
 }
+_SMALL: Final = (MODE_KEY, HISTORY_ANNOTATION, REQUEST_ANNOTATION)
 _LEVELS = attrgetter(
     *(f.name for f in fields(NodeFacts) if f.name not in {"resource_version", "conditions"})
 )
@@ -92,28 +95,27 @@ def observe(
     if previous is None or previous.node.uid != node.uid:
         return _first(node, cluster, now)
     old, facts = previous.node, previous.facts
-    same_labels = node.labels is old.labels or node.labels == old.labels
-    same_annotations = node.annotations is old.annotations or node.annotations == old.annotations
     conditions = _conditions(facts.conditions, node, old, now)
-    ready = _ready(conditions)
+    ready = facts.ready if conditions is facts.conditions else _ready(conditions)
     unavailable = node.unschedulable or not ready
-    facts = replace(
-        facts,
-        resource_version=node.resource_version,
-        conditions=conditions,
-        ready=ready,
-        unschedulable=node.unschedulable,
-        deleting=node.deleted is not None,
-        boot_id=node.boot_id,
-        taints=facts.taints if node.taints == old.taints else _taints(node),
-        unavailable_since=(facts.unavailable_since or now) if unavailable else None,
-    )
-    if same_labels and same_annotations:
-        return Observation(node, facts, previous.problem)
-    if not same_labels:
-        facts = _with_membership(facts, node, cluster)
-    facts, problem = _with_annotations(facts, node, old)
-    return Observation(node, facts, problem)
+    changes: dict[str, Any] = {
+        "resource_version": node.resource_version,
+        "conditions": conditions,
+        "ready": ready,
+        "unschedulable": node.unschedulable,
+        "deleting": node.deleted is not None,
+        "boot_id": node.boot_id,
+        "unavailable_since": (facts.unavailable_since or now) if unavailable else None,
+    }
+    if node.taints != old.taints:
+        changes["taints"] = _taints(node)
+    if node.labels is not old.labels and node.labels != old.labels:
+        changes |= _membership(node, cluster)
+    problem = previous.problem
+    if node.annotations is not old.annotations or "labels" in changes:
+        read, problem = _annotations(node, old, problem)
+        changes |= read
+    return Observation(node, replace(facts, **changes), problem)
 
 
 def significant(before: Observation | None, after: Observation, *, now: float) -> bool:
@@ -146,6 +148,7 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
     seen = now - FIRST_SIGHT_AGE
     conditions = {c.type: _condition(None, c, seen=seen, now=now) for c in node.conditions}
     ready = _ready(conditions)
+    read, problem = _annotations(node, None, "")
     facts = NodeFacts(
         name=node.name,
         uid=node.uid,
@@ -158,8 +161,9 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
         boot_id=node.boot_id,
         taints=_taints(node),
         unavailable_since=now if node.unschedulable or not ready else None,
+        **_membership(node, cluster),
+        **read,
     )
-    facts, problem = _with_annotations(_with_membership(facts, node, cluster), node, None)
     return Observation(node, facts, problem)
 
 
@@ -167,17 +171,16 @@ def _taints(node: Node) -> tuple[Taint, ...]:
     return tuple(Taint(key=t.key, effect=t.effect, value=t.value) for t in node.taints)
 
 
-def _with_membership(facts: NodeFacts, node: Node, cluster: ClusterSpec) -> NodeFacts:
-    """Take in the labels: which groups the node belongs to."""
+def _membership(node: Node, cluster: ClusterSpec) -> dict[str, Any]:
+    """Return what the labels say: which groups the node belongs to."""
     labels = node.labels
-    return replace(
-        facts,
-        labels=labels,
-        gpu=selector_matches(cluster.gpu_nodes, labels),
-        control_plane=any(key in labels for key in CONTROL_PLANE_LABELS),
-        pool=next((labels[key] for key in cluster.pools.labels if key in labels), ""),
-        zone=labels.get(cluster.zones.label, ""),
-    )
+    return {
+        "labels": labels,
+        "gpu": selector_matches(cluster.gpu_nodes, labels),
+        "control_plane": any(key in labels for key in CONTROL_PLANE_LABELS),
+        "pool": next((labels[key] for key in cluster.pools.labels if key in labels), ""),
+        "zone": labels.get(cluster.zones.label, ""),
+    }
 
 
 # -- conditions ----------------------------------------------------------------------------
@@ -247,39 +250,42 @@ def _fresh(fact: ConditionFact, at: float) -> bool:
 # -- annotations ---------------------------------------------------------------------------
 
 
-def _with_annotations(facts: NodeFacts, node: Node, old: Node | None) -> tuple[NodeFacts, str]:
-    """Take in our annotations; an unchanged text keeps the object that was read from it."""
+def _annotations(node: Node, old: Node | None, problem: str) -> tuple[dict[str, Any], str]:
+    """Return the facts that our annotations changed, and which of them could not be read.
+
+    An unchanged text is not read again: it keeps the object that was read from it.
+    """
+    texts, before = node.annotations, {} if old is None else old.annotations
 
     def changed(key: str) -> bool:
-        return old is None or node.annotations.get(key) != old.annotations.get(key)
+        return old is None or texts.get(key) != before.get(key)
 
-    facts = _with_mode(facts, node)
+    facts: dict[str, Any] = {}
     if changed(FAULTS_ANNOTATION):
-        facts = _with_faults(facts, node.annotations.get(FAULTS_ANNOTATION))
+        facts |= _faults(texts.get(FAULTS_ANNOTATION))
     if changed(SESSION_ANNOTATION):
-        text = node.annotations.get(SESSION_ANNOTATION)
-        facts = replace(facts, session=None if text is None else _session(text, node.uid))
-    facts, history_problem = _with_history(facts, node.annotations.get(HISTORY_ANNOTATION))
-    facts, request_problem = _with_request(facts, node.annotations.get(REQUEST_ANNOTATION))
-    return facts, "; ".join(filter(None, (history_problem, request_problem)))
+        text = texts.get(SESSION_ANNOTATION)
+        facts["session"] = None if text is None else _session(text, node.uid)
+    mode_label = None if old is None else old.labels.get(MODE_KEY)
+    if any(map(changed, _SMALL)) or node.labels.get(MODE_KEY) != mode_label:
+        small, problem = _small(node)
+        facts |= small
+    return facts, problem
 
 
-def _with_faults(facts: NodeFacts, text: str | None) -> NodeFacts:
-    if text is None:
-        return replace(facts, faults=(), faults_boot_id="", faults_note="", faults_truncated=False)
-    try:
-        report = decode_report(text)
-    except ContractError as error:
-        return replace(
-            facts, faults=(), faults_boot_id="", faults_note=str(error), faults_truncated=False
-        )
-    return replace(
-        facts,
-        faults=report.faults,
-        faults_boot_id=report.boot_id,
-        faults_note="",
-        faults_truncated=report.truncated is not None and report.truncated.warning > 0,
-    )
+def _faults(text: str | None) -> dict[str, Any]:
+    report, note = FaultReport(version=VERSION), ""
+    if text is not None:
+        try:
+            report = decode_report(text)
+        except ContractError as error:
+            note = str(error)
+    return {
+        "faults": report.faults,
+        "faults_boot_id": report.boot_id,
+        "faults_note": note,
+        "faults_truncated": report.truncated is not None and report.truncated.warning > 0,
+    }
 
 
 def _session(text: str, uid: str) -> Session | Malformed:
@@ -289,29 +295,32 @@ def _session(text: str, uid: str) -> Session | Malformed:
         return Malformed(str(error))
 
 
-def _with_history(facts: NodeFacts, text: str | None) -> tuple[NodeFacts, str]:
-    """An unreadable history may hold waivers: no new session, while recovery goes on."""
-    if text is None:
-        return replace(facts, history=History()), ""
+def _small(node: Node) -> tuple[dict[str, Any], str]:
+    """Read mode, history and request: seldom there, and the history has a say in the mode.
+
+    An unreadable history may hold waivers: it permits no new session, while recovery goes on.
+    """
+    problems = []
+    history, request = History(), None
+    mode, note = _mode(node)
     try:
-        return replace(facts, history=decode_history(text)), ""
+        if (text := node.annotations.get(HISTORY_ANNOTATION)) is not None:
+            history = decode_history(text)
     except AnnotationError as error:
-        mode = max(facts.mode, NodeMode.NOTIFY_ONLY, key=_CAREFUL.__getitem__)
-        note = facts.mode_note or f"read as {mode.value}: {error}"
-        return replace(facts, history=History(), mode=mode, mode_note=note), str(error)
-
-
-def _with_request(facts: NodeFacts, text: str | None) -> tuple[NodeFacts, str]:
-    if text is None:
-        return replace(facts, request=None), ""
+        problems.append(str(error))
+        if _CAREFUL[mode] < _CAREFUL[NodeMode.NOTIFY_ONLY]:
+            mode, note = NodeMode.NOTIFY_ONLY, f"read as {NodeMode.NOTIFY_ONLY}: {error}"
     try:
-        return replace(facts, request=decode_request(text)), ""
+        if (text := node.annotations.get(REQUEST_ANNOTATION)) is not None:
+            request = decode_request(text)
     except AnnotationError as error:
-        return replace(facts, request=None), str(error)
+        problems.append(str(error))
+    facts = {"mode": mode, "mode_note": note, "history": history, "request": request}
+    return facts, "; ".join(problems)
 
 
-def _with_mode(facts: NodeFacts, node: Node) -> NodeFacts:
-    """The stricter of annotation and label; a value that we do not know is an opt-out."""
+def _mode(node: Node) -> tuple[NodeMode, str]:
+    """Return the stricter of annotation and label; a value that we do not know is an opt-out."""
     mode, note = NodeMode.FULL, ""
     for kind, values in (("annotation", node.annotations), ("label", node.labels)):
         text = values.get(MODE_KEY)
@@ -325,4 +334,4 @@ def _with_mode(facts: NodeFacts, node: Node) -> NodeFacts:
             why = f"{kind} {MODE_KEY} is {text!r}, read as disabled: use one of {known}"
         if _CAREFUL[found] > _CAREFUL[mode]:
             mode, note = found, why
-    return replace(facts, mode=mode, mode_note=note)
+    return mode, note

@@ -76,21 +76,29 @@ def same_but_time(one: Status, other: Status) -> bool:
 
 
 def fitted(status: Status, *, limit: int = MAX_STATUS_BYTES) -> str:
-    """Return the JSON text, at most `limit` bytes: the least urgent nodes are left out first."""
+    """Return the JSON text; the least urgent nodes are left out until it fits.
+
+    ``limit`` is for the text as it travels: as a string within JSON, in bytes.
+    """
     text = encode_status(status)
-    excess = len(text.encode()) - limit
+    excess = _escaped(text) - limit
     if excess <= 0:
         return text
     kept = sorted(status.nodes, key=_urgency)
     left_out = status.nodes_left_out
-    excess += len('"nodesLeftOut":') + 12  # the number grows
+    excess += len(str(len(kept)))  # the number of those left out grows
     while kept and excess > 0:
-        excess -= len(msgspec.json.encode(kept.pop())) + 1
+        excess -= _escaped(msgspec.json.encode(kept.pop()).decode()) + 1
         left_out += 1
     kept.sort(key=lambda node: (node.node, node.dry_run))
     return encode_status(
         msgspec.structs.replace(status, nodes=tuple(kept), nodes_left_out=left_out)
     )
+
+
+def _escaped(text: str) -> int:
+    """Return the bytes of a text within a JSON string."""
+    return len(msgspec.json.encode(text)) - len('""')
 
 
 def _urgency(node: NodeStatus) -> tuple[bool, int, str]:

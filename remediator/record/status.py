@@ -24,7 +24,8 @@ REFRESH_SECONDS: Final = 60.0
 """The document is written at least this often: an older one has no living writer."""
 
 MAX_STATUS_BYTES: Final = 900 * 1024
-"""A ConfigMap ends at 1 MiB; the rest is room for metadata and escaping."""
+"""Of the text as a JSON string, quotes escaped: both the ConfigMap's value and the request
+that carries it then stay below 1 MiB, where the API server, and our HTTP library, draw a line."""
 
 
 class _Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

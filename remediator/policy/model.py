@@ -301,7 +301,7 @@ class Step(Model):
             )
         return self
 
-    @property
+    @cached_property
     def action(self) -> str:
         """The name of the action, such as ``cordon``."""
         return next(name for name in ACTIONS if getattr(self, name) is not None)

@@ -72,7 +72,6 @@ def let_go(draft: Draft, session: Session, hold: PolicyHold, others: list[Policy
 
 
 def _tell_end(draft: Draft, session: Session, hold: PolicyHold, what: str, why: str) -> None:
-    draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
     steps = parse_plan(hold.plan)
     draft.tell(
         f"{session.id}/{hold.policy}/end",

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from node_agent.contract import Fault, FaultKind, Severity
 from remediator.decide.candidate import ActivePolicy
-from remediator.decide.core import Policies
-from remediator.decide.decision import UNSET, Decision, PatchNode
+from remediator.decide.core import Policies, World, decide
+from remediator.decide.decision import (
+    UNSET,
+    Decision,
+    Outcome,
+    PatchNode,
+    SendMessage,
+    WriteEvent,
+)
 from remediator.decide.facts import ConditionFact, NodeFacts
 from remediator.decide.ledger import Ledger
-from remediator.decide.session import Session
+from remediator.decide.session import History, Session
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 
@@ -87,5 +95,82 @@ def patch_of(decision: Decision) -> PatchNode | None:
     return next((one for one in decision.effects if isinstance(one, PatchNode)), None)
 
 
-def session_after(facts: NodeFacts, patch: PatchNode) -> Session | None:
-    return facts.session if patch.session is UNSET else patch.session  # type: ignore[return-value]
+def written(facts: NodeFacts, patch: PatchNode | None, now: float = START) -> NodeFacts:
+    """Return the node as the API server and the watch give it back after a patch."""
+    if patch is None:
+        return facts
+    cordoned = facts.unschedulable if patch.unschedulable is None else patch.unschedulable
+    session = facts.session if patch.session is UNSET else patch.session
+    history = facts.history if patch.history is UNSET else (patch.history or History())
+    unavailable = cordoned or not facts.ready
+    return replace(
+        facts,
+        resource_version=str(int(facts.resource_version) + 1),
+        unschedulable=cordoned,
+        session=session,
+        history=history,
+        request=None if patch.remove_request else facts.request,
+        unavailable_since=(facts.unavailable_since or now) if unavailable else None,
+    )
+
+
+class Bench:
+    """One node or more under decide(), with virtual time and an API server that obeys."""
+
+    def __init__(self, *given: RemediationPolicy, guards: Ledger | None = None) -> None:
+        self.policies = policies(*given)
+        self.ledger = guards or ledger(budgets=[{"maxUnavailable": "100%", "per": "cluster"}])
+        self.nodes: dict[str, NodeFacts] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.now = START
+        self.sent: dict[str, SendMessage | WriteEvent] = {}
+        self.world = World.REAL
+
+    def see(self, *facts: NodeFacts) -> None:
+        for one in facts:
+            self.nodes[one.name] = one
+            self.ledger.observe(one, self.now)
+
+    def change(self, name: str = "n1", **fields: Any) -> None:
+        self.see(replace(self.nodes[name], **fields))
+
+    def decide(self, *, write: bool = True) -> list[Decision]:
+        """Decide once about all nodes, and do what comes out."""
+        decisions = decide(
+            list(self.nodes.values()),
+            policies=self.policies,
+            ledger=self.ledger,
+            outcomes=self.outcomes,
+            world=self.world,
+            now=self.now,
+        )
+        for one in decisions:
+            if write:
+                self.see(written(self.nodes[one.node], patch_of(one), self.now))
+            for effect in one.effects:
+                if not isinstance(effect, PatchNode):
+                    self.sent.setdefault(effect.key, effect)
+        return decisions
+
+    def one(self, **later: float) -> Decision:
+        """Decide about the only node, ``seconds`` later."""
+        self.now += later.get("seconds", 0.0)
+        (decision,) = self.decide()
+        return decision
+
+    def fault(self, *faults: Fault, name: str = "n1", status: str | None = None) -> None:
+        """Have the agent report these faults, or none, at this moment."""
+        known = self.nodes[name].conditions["GPUXidError"]
+        status = status or ("True" if faults else "False")
+        since = known.since if known.status == status else self.now
+        fresh = ConditionFact("GPUXidError", status, "", "", since=since, seen=self.now)
+        self.change(name, faults=faults, conditions={"GPUXidError": fresh})
+
+    def session(self, name: str = "n1") -> Session:
+        found = self.nodes[name].session
+        assert isinstance(found, Session)
+        return found
+
+    def texts(self) -> str:
+        """All that was told, as one text to search in."""
+        return "\n".join(f"{key}: {said}" for key, said in self.sent.items())

@@ -5,7 +5,7 @@ conditions, images), on the real API server; the controller runs the shipped pol
 default settings. `sync_s` is from the start of its process to the end of the first LIST, decoded
 and turned into facts. Then come heartbeats at their normal rate, the kubelet's and the agent's,
 each node every five minutes, and the controller's CPU time is read from /proc; then, as fast as
-the server takes them, ten more minutes' worth, to see what memory does.
+the server takes them, five more minutes' worth, to see what memory does.
 
 `rss_mb` is the most of what it was after the sync, after the heartbeats and after the rest;
 `rss_peak_mb` the most at any moment (VmHWM). `python -m tests.bench.memory [nodes [seconds]]`.
@@ -33,7 +33,7 @@ from tests.bench.wire import STRATEGIC_MERGE, Wire
 NODES: Final = 5000
 SECONDS: Final = 60
 HEARTBEAT_SECONDS: Final = 300.0
-BURST_MINUTES: Final = 10
+BURST_MINUTES: Final = 5
 IN_FLIGHT: Final = 16
 SETTLE: Final = 10.0
 POLICIES: Final = DEPLOY.parent / "policies"

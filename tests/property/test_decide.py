@@ -1,0 +1,407 @@
+"""A small cluster under decide(), with everything going wrong in any order.
+
+The machine plays nodes, agents, people, the API server and both worlds; the
+invariants are what an operator relies on, whatever the order of events was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from remediator.act.overlay import Overlay
+from remediator.decide.core import Policies, World, decide
+from remediator.decide.decision import Decision, Outcome, PatchNode
+from remediator.decide.draft import SOONEST
+from remediator.decide.facts import ConditionFact, NodeFacts, NodeMode
+from remediator.decide.guards.budget import budgets_of, is_free
+from remediator.decide.ledger import Ledger, Pause, scopes_of
+from remediator.decide.session import Request, Session, Verb, decode_session, encode
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode
+from tests.unit.decide.build import cluster, node, policies, policy, written, xid
+
+
+NAMES = [f"n{i}" for i in range(6)]
+CODES = {"bus": 79, "ecc": 48}
+LOG = {"notify": {"to": ["log"]}}
+SHAPES: list[list[dict[str, Any]]] = [
+    [{"cordon": {}}],
+    [{"cordon": {}}, LOG],
+    [LOG, {"cordon": {}}, {"event": {}}],
+    [{**LOG, "onFailure": "hold", "timeout": "1m"}, {"cordon": {}}],
+    [{**LOG, "onFailure": "escalate", "timeout": "1m"}, {"cordon": {}}],
+    [LOG],
+]
+names = st.sampled_from(NAMES)
+
+
+def spec(mode: str) -> ClusterSpec:
+    return cluster(
+        mode=mode,
+        budgets=[{"maxUnavailable": 1, "per": "pool"}, {"maxUnavailable": "50%", "per": "cluster"}],
+        rates={"cordon": "5/10m"},
+        breaker={"minNodes": 4, "percent": 50, "window": "5m"},
+        settling="30s",
+    )
+
+
+class Cluster(RuleBasedStateMachine):
+    """Six nodes in two pools, two policies, two worlds, one clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000.0
+        self.mode = "Enforce"
+        self.nodes: dict[str, NodeFacts] = {}
+        self.ours: set[str] = set()
+        """Nodes whose present cordon is ours."""
+        self.rules = {
+            name: policy(name, mode=mode, when=[{"xid": {"codes": [CODES[name]]}}])
+            for name, mode in (("bus", "Enforce"), ("ecc", "DryRun"))
+        }
+        self.policies: Policies = policies(*self.rules.values(), loaded_at=self.now)
+        self.outcomes: dict[World, dict[str, Outcome]] = {world: {} for world in World}
+        self.overlay = Overlay()
+        self.ledgers: dict[World, Ledger] = {}
+        self.refuse = False
+        self.born = 0
+        self.start_controller()
+        for at, name in enumerate(NAMES):
+            self.nodes[name] = node(name, now=self.now, pool="ab"[at % 2])
+        self.observe_all()
+
+    # -- the shell ---------------------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        before = self.ledgers
+        self.overlay = Overlay()
+        self.ledgers = {w: Ledger(cluster=spec(self.mode), started=self.now) for w in World}
+        for world, old in before.items():
+            self.ledgers[world].pause = old.pause
+            self.ledgers[world].restore(old.state())
+
+    def observe_all(self) -> None:
+        for name in self.nodes:
+            self.see(name)
+
+    def see(self, name: str, **fields: Any) -> None:
+        facts = replace(self.nodes[name], **fields)
+        gone = facts.unschedulable or not facts.ready
+        since = (facts.unavailable_since or self.now) if gone else None
+        facts = self.nodes[name] = replace(facts, unavailable_since=since)
+        if not facts.unschedulable:
+            self.ours.discard(name)
+        self.ledgers[World.REAL].observe(facts, self.now)
+        self.ledgers[World.VIRTUAL].observe(self.overlay.view(facts), self.now)
+
+    def view(self, world: World) -> list[NodeFacts]:
+        if world is World.REAL:
+            return list(self.nodes.values())
+        shown = [self.overlay.view(facts) for facts in self.nodes.values()]
+        for facts in shown:
+            self.ledgers[world].observe(facts, self.now)
+        return shown
+
+    def turn(self, world: World) -> list[Decision]:
+        ledger = self.ledgers[world]
+        before = {facts.uid: facts for facts in self.view(world)}
+        counted = Counter(s for e in ledger.nodes.values() if e.counted for s in e.scopes)
+        was_free = {uid for uid, entry in ledger.nodes.items() if is_free(entry, self.now)}
+        was_counted = {uid for uid, entry in ledger.nodes.items() if entry.counted}
+        decisions = decide(
+            list(before.values()),
+            policies=self.policies,
+            ledger=ledger,
+            outcomes=self.outcomes[world],
+            world=world,
+            now=self.now,
+        )
+        new = {
+            one.uid
+            for one in decisions
+            for patch in one.effects
+            if isinstance(patch, PatchNode) and patch.unschedulable
+        }
+        self.check_budget(world, counted, new, was_free, was_counted, before)
+        for one in decisions:
+            assert one.next_look is None or one.next_look >= self.now + SOONEST / 2
+            self.carry_out(world, one, before[one.uid])
+        return decisions
+
+    def check_budget(  # noqa: PLR0917
+        self,
+        world: World,
+        counted: Counter[Any],
+        new: set[str],
+        free: set[str],
+        was_counted: set[str],
+        before: dict[str, NodeFacts],
+    ) -> None:
+        ledger = self.ledgers[world]
+        after = counted.copy()
+        for uid in new - was_counted:
+            after.update(scopes_of(before[uid]))
+        for uid in new - free:
+            for rule_ in self.rules.values():
+                for budget in budgets_of(rule_, ledger):
+                    for scope in scopes_of(before[uid]):
+                        if scope.per == budget.per:
+                            limit = budget.max_unavailable.of(ledger.total[scope])
+                            assert after[scope] <= limit, (scope, after[scope], limit)
+
+    def carry_out(self, world: World, decision: Decision, facts: NodeFacts) -> None:
+        ledger, name = self.ledgers[world], decision.node
+        for effect in decision.effects:
+            if not isinstance(effect, PatchNode):
+                if self.born % 2:
+                    self.outcomes[world].setdefault(
+                        effect.key, Outcome(key=effect.key, delivered=True)
+                    )
+                continue
+            if world is World.VIRTUAL:
+                if self.overlay.apply(effect, self.nodes[name], now=self.now):
+                    ledger.observe(self.overlay.view(self.nodes[name]), self.now)
+                continue
+            self.check_write(effect, facts)
+            if self.refuse:
+                ledger.refund(effect.uid)
+                return
+            if effect.unschedulable:
+                self.ours.add(name)
+            self.nodes[name] = written(facts, effect, self.now)
+            self.see(name)
+
+    def check_write(self, patch: PatchNode, facts: NodeFacts) -> None:
+        pause = self.ledgers[World.REAL].pause
+        assert patch.resource_version == facts.resource_version
+        assert pause is None or not (pause.all or patch.disruptive)
+        assert not facts.deleting
+        assert patch.disruptive is (patch.unschedulable is True)
+        if self.mode != "Enforce" or facts.mode in {NodeMode.DRY_RUN, NodeMode.DISABLED}:
+            assert patch.remove_request
+        if patch.unschedulable is False:
+            assert facts.unschedulable
+            assert facts.name in self.ours, "a cordon that is not ours was removed"
+        if patch.unschedulable:
+            assert not facts.unschedulable
+            assert facts.mode is NodeMode.FULL
+            assert isinstance(patch.session, Session)
+            assert patch.session.added.cordoned
+        if isinstance(patch.session, Session):
+            assert decode_session(encode(patch.session), node_uid=patch.uid) == patch.session
+
+    # -- what happens ------------------------------------------------------------------------
+
+    @rule()
+    def decide_both(self) -> None:
+        for world in World:
+            self.turn(world)
+
+    @rule(seconds=st.sampled_from([0.5, 20.0, 61.0, 301.0, 601.0, 901.0, 3601.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.decide_both()
+
+    @rule(
+        who=st.sets(names, min_size=1, max_size=3),
+        codes=st.sets(st.sampled_from([79, 48]), min_size=1),
+        seconds=st.sampled_from([0.5, 61.0, 301.0]),
+    )
+    def sicken(self, who: set[str], codes: set[int], seconds: float) -> None:
+        for name in who:
+            self.report(name, codes)
+        self.pass_time(seconds)
+
+    @rule(who=st.sets(names, min_size=1), seconds=st.sampled_from([0.5, 301.0]))
+    def heal(self, who: set[str], seconds: float) -> None:
+        for _ in range(4):
+            for name in who:
+                self.report(name, set())
+            self.pass_time(seconds)
+
+    @rule(seconds=st.sampled_from([20.0, 301.0, 601.0]))
+    def live(self, seconds: float) -> None:
+        self.heartbeats()
+        self.pass_time(seconds)
+
+    @rule(name=names, codes=st.sets(st.sampled_from([79, 48])))
+    def report(self, name: str, codes: set[int]) -> None:
+        """The agent speaks: these faults, or none."""
+        facts = self.nodes[name]
+        known, status = facts.conditions["GPUXidError"], "True" if codes else "False"
+        fact = ConditionFact(
+            "GPUXidError", status, "", "",
+            since=known.since if known.status == status else self.now, seen=self.now,
+        )  # fmt: skip
+        faults = tuple(replace_boot(xid(code), facts.boot_id) for code in sorted(codes))
+        self.see(
+            name, faults=faults, faults_boot_id=facts.boot_id, conditions={"GPUXidError": fact}
+        )
+
+    @rule()
+    def heartbeats(self) -> None:
+        for name, facts in self.nodes.items():
+            fact = replace(facts.conditions["GPUXidError"], seen=self.now)
+            self.see(name, conditions={"GPUXidError": fact})
+
+    @rule(name=names, ready=st.booleans())
+    def kubelet(self, name: str, *, ready: bool) -> None:
+        self.see(name, ready=ready)
+
+    @rule(name=names)
+    def reboot(self, name: str) -> None:
+        self.born += 1
+        self.see(name, boot_id=f"boot-{self.born}")
+
+    @rule(name=names, cordon=st.booleans())
+    def person(self, name: str, *, cordon: bool) -> None:
+        self.see(name, unschedulable=cordon)
+        session = self.nodes[name].session
+        if cordon and isinstance(session, Session) and session.added.cordoned:
+            self.ours.add(name)  # uncordoned and cordoned before we could look: it cannot be seen
+
+    @rule(name=names, verb=st.sampled_from(Verb))
+    def ask(self, name: str, verb: Verb) -> None:
+        self.see(name, request=Request(verb=verb, by="ann", at="now"))
+
+    @rule(name=names, mode=st.sampled_from([*NodeMode, NodeMode.FULL, NodeMode.FULL]))
+    def opt(self, name: str, mode: NodeMode) -> None:
+        self.see(name, mode=mode)
+
+    @rule(name=names, pool=st.sampled_from("ab"))
+    def move(self, name: str, pool: str) -> None:
+        self.see(name, pool=pool)
+
+    @rule(name=names)
+    def replaced(self, name: str) -> None:
+        """Deleted, and there again under the same name."""
+        self.born += 1
+        gone = self.nodes[name]
+        for ledger in self.ledgers.values():
+            ledger.forget(gone.uid)
+        self.overlay.forget(gone.uid)
+        self.ours.discard(name)
+        self.nodes[name] = node(name, now=self.now, pool=gone.pool, uid=f"{name}-{self.born}")
+        self.see(name)
+
+    @rule(
+        name=st.sampled_from(list(CODES)),
+        mode=st.sampled_from([*Mode, Mode.ENFORCE, Mode.DRY_RUN]),
+        shape=st.sampled_from(SHAPES),
+        when=st.sampled_from(["cleared", "manual", "never"]),
+    )
+    def edit(self, name: str, mode: Mode, shape: list[dict[str, Any]], when: str) -> None:
+        self.rules[name] = policy(
+            name,
+            mode=mode.value,
+            when=[{"xid": {"codes": [CODES[name]]}}],
+            steps=shape,
+            recover={"when": when},
+        )
+        self.reload()
+
+    @rule(name=st.sampled_from(list(CODES)))
+    def remove(self, name: str) -> None:
+        self.rules.pop(name, None)
+        self.reload()
+
+    def reload(self) -> None:
+        self.policies = policies(*self.rules.values(), loaded_at=self.now)
+        shown = {n for n, one in self.rules.items() if one.spec.mode is Mode.DRY_RUN}
+        for facts in self.nodes.values():
+            self.overlay.expire(facts.uid, shown)
+
+    @rule(kind=st.sampled_from([None, None, "new", "all"]))
+    def pause(self, kind: str | None) -> None:
+        for ledger in self.ledgers.values():
+            ledger.pause = None if kind is None else Pause(by="ann", at="now", all=kind == "all")
+
+    @rule(keep=st.booleans())
+    def reset_breakers(self, *, keep: bool) -> None:
+        for ledger in self.ledgers.values():
+            for source in list(ledger.breakers):
+                ledger.reset_breaker(source, keep=keep)
+
+    @rule(mode=st.sampled_from(["Enforce", "Enforce", "Enforce", "DryRun"]))
+    def restart(self, mode: str) -> None:
+        self.mode = mode
+        self.start_controller()
+        self.outcomes = {world: {} for world in World}
+        self.observe_all()
+
+    @rule(refuse=st.sampled_from([True, False, False]))
+    def api_server(self, *, refuse: bool) -> None:
+        """Every write fails, or is done, from now on."""
+        self.refuse = refuse
+
+    # -- what must hold ------------------------------------------------------------------------
+
+    @invariant()
+    def counters_equal_a_recount(self) -> None:
+        for world, ledger in self.ledgers.items():
+            shown = {facts.uid: facts for facts in self.view(world)}
+            assert set(ledger.nodes) == set(shown)
+            total = Counter(s for facts in shown.values() for s in scopes_of(facts))
+            assert +ledger.total == total
+            down = Counter(
+                s for f in shown.values() if f.unschedulable or not f.ready for s in scopes_of(f)
+            )
+            reserved = [entry.name for entry in ledger.nodes.values() if entry.reserved]
+            assert reserved == [], "a reservation leaked"
+            assert +ledger.unavailable == down
+
+    @precondition(lambda self: self.mode == "Enforce" and not self.refuse)
+    @rule()
+    def guards_never_block_recovery(self) -> None:
+        """Everything clears, agents live, guards are shut: due sessions end all the same."""
+        for ledger in self.ledgers.values():
+            ledger.pause = Pause(by="ann", at="now")
+            for source in self.rules:
+                ledger.open_breaker(source, "test", self.now)
+        due = [
+            name
+            for name, facts in self.nodes.items()
+            if isinstance(facts.session, Session)
+            and facts.unschedulable
+            and name in self.ours
+            and facts.mode in {NodeMode.FULL, NodeMode.NOTIFY_ONLY}
+            and all(self.ends_by_itself(hold) for hold in facts.session.holds)
+        ]
+        for name in self.nodes:
+            self.see(name, ready=True, request=None)
+        for _ in range(4):
+            self.now += 301
+            for name in self.nodes:
+                self.report(name, set())
+            self.turn(World.REAL)
+        for name in due:
+            assert self.nodes[name].session is None, name
+            assert not self.nodes[name].unschedulable
+        for ledger in self.ledgers.values():
+            ledger.pause = None
+
+    def ends_by_itself(self, hold: Any) -> bool:
+        known = self.rules.get(hold.policy)
+        return (
+            known is not None
+            and known.spec.mode is Mode.ENFORCE
+            and hold.state != "escalated"
+            and '"when":"manual"' not in hold.plan
+            and '"when":"never"' not in hold.plan
+        )
+
+
+def replace_boot(fault: Any, boot_id: str) -> Any:
+    from msgspec.structs import replace as changed  # noqa: PLC0415
+
+    return changed(fault, boot_id=boot_id)
+
+
+Cluster.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCluster = Cluster.TestCase

@@ -32,6 +32,7 @@ from ruamel.yaml.events import (
 )
 
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
+from remediator.policy.scalars import ambiguity, resolve_plain, rewrite, syntax_hint
 
 
 MAX_DEPTH: Final = 32
@@ -146,45 +147,6 @@ def make_problem(
     )
 
 
-class Ambiguity(NamedTuple):
-    """A form of plain scalar that YAML 1.1 and 1.2 read differently."""
-
-    pattern: re.Pattern[str]
-    meaning: str
-
-
-_AMBIGUITIES: Final = (
-    Ambiguity(
-        re.compile(r"y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF"),
-        "a boolean to YAML 1.1 readers such as kubectl, and text to YAML 1.2",
-    ),
-    Ambiguity(
-        re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),
-        "a number in base 60 to YAML 1.1 readers such as kubectl, and text to YAML 1.2",
-    ),
-    Ambiguity(
-        re.compile(r"[-+]?0[0-9_]+|[-+]?0o[0-7]+"),
-        "octal to one version of YAML and not to the other",
-    ),
-    Ambiguity(
-        re.compile(r"[-+]?0b[01_]+|[-+]?[0-9]+_[0-9_]*|[-+]?0x[0-9a-fA-F]*_[0-9a-fA-F_]*"),
-        "a number to YAML 1.1 readers such as kubectl, and text to YAML 1.2",
-    ),
-    Ambiguity(
-        re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?"),
-        "a date to YAML 1.1 readers such as kubectl, and text to YAML 1.2",
-    ),
-    Ambiguity(re.compile(r"<<"), "a merge to YAML 1.1 readers such as kubectl, and text to 1.2"),
-    Ambiguity(re.compile(r"="), "a special value to YAML 1.1 readers, and text to YAML 1.2"),
-)
-_NULL: Final = re.compile(r"|~|null|Null|NULL")
-_TRUE: Final = re.compile(r"true|True|TRUE")
-_FALSE: Final = re.compile(r"false|False|FALSE")
-_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
-_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]{1,15}")
-_FRACTION: Final = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-)
 _TAG_STR: Final = "tag:yaml.org,2002:str"
 
 
@@ -255,10 +217,10 @@ class _Reader:
         children = frame.node.children
         frame.pending, frame.skipping = (name, place), False
         at = (*frame.location, name)
-        if _plain(event) and not isinstance(_resolve_plain(name), str):
+        if _plain(event) and not isinstance(resolve_plain(name), str):
             self.add(place, at, f"the key {name or '(empty)'} is not text", "write it in quotes")
-        elif _plain(event) and (found := _ambiguity(name)):
-            self.add(place, at, f"the key {name} is {found}", _rewrite(name))
+        elif _plain(event) and (found := ambiguity(name)):
+            self.add(place, at, f"the key {name} is {found}", rewrite(name))
         elif isinstance(children, dict) and name in children:
             first = children[name].key.line
             self.add(place, at, f"the key {name} is given twice", f"see line {first}; keep one")
@@ -343,10 +305,10 @@ class _Reader:
         text = str(event.value)
         if not _plain(event):
             return text
-        if found := _ambiguity(text):
-            self.add(place, at, f"{text} is {found}", _rewrite(text))
+        if found := ambiguity(text):
+            self.add(place, at, f"{text} is {found}", rewrite(text))
             return text
-        value = _resolve_plain(text)
+        value = resolve_plain(text)
         if value is None:
             self.null(place, at)
         elif isinstance(value, float):
@@ -401,7 +363,11 @@ class _Reader:
         words = words.replace("'\\t'", "tab").replace("'\\x00'", "the end of the file")
         source = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else ""
         return make_problem(
-            self.file, self.lines, place, f"this is not YAML: {words}", fix=_hint(words, source)
+            self.file,
+            self.lines,
+            place,
+            f"this is not YAML: {words}",
+            fix=syntax_hint(words, source),
         )
 
     def character_problem(self, error: YAMLError) -> Problem:
@@ -440,44 +406,3 @@ def _place(event: Any) -> Place:
 
 def _plain(event: ScalarEvent) -> bool:
     return not event.style and not event.tag
-
-
-def _ambiguity(text: str) -> str:
-    return next((a.meaning for a in _AMBIGUITIES if a.pattern.fullmatch(text)), "")
-
-
-def _resolve_plain(text: str) -> str | int | bool | float | None:
-    """YAML 1.2's core schema, https://yaml.org/spec/1.2.2/#103-core-schema."""
-    if _NULL.fullmatch(text):
-        return None
-    if _TRUE.fullmatch(text) or _FALSE.fullmatch(text):
-        return text[0] in "tT"
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _HEXADECIMAL.fullmatch(text):
-        return int(text, 16)
-    return float("nan") if _FRACTION.fullmatch(text) else text
-
-
-def _rewrite(text: str) -> str:
-    """How to write an ambiguous scalar so that both versions agree."""
-    if text == "<<":
-        return "write the keys out"
-    quoted = f'write "{text}" in quotes if text is meant'
-    if text.lower() in {"y", "yes", "on"}:
-        return f"write true, or {quoted}"
-    if text.lower() in {"n", "no", "off"}:
-        return f"write false, or {quoted}"
-    return quoted
-
-
-def _hint(words: str, source: str) -> str:
-    if "tab" in words:
-        return "indent with spaces: YAML allows no tabs"
-    if "mapping values are not allowed" in words:
-        return "put text that holds a colon in quotes, and check the indentation"
-    if "end of stream" in words or "<stream end>" in words:
-        return "close the quote or bracket"
-    if source.lstrip().startswith(("@", "`", "%", "*", "&")):
-        return "put text that starts with a special character in quotes"
-    return "check the indentation of this line and the one before"

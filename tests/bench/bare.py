@@ -9,6 +9,7 @@ guards, no session, no lease, no log. Prints `ready` when it watches; runs until
 from __future__ import annotations
 
 import asyncio
+import http
 import json
 import sys
 from pathlib import Path
@@ -22,12 +23,15 @@ from tests.bench.wire import MERGE_PATCH, METADATA_ONLY, Node, Refused, Wire
 async def main(given: dict[str, Any]) -> None:
     workers, annotation = given.pop("workers"), "x" * given.pop("annotation")
     given["ca_file"] = Path(given["ca_file"])
-    todo: asyncio.Queue[Node] = asyncio.Queue()
+    latest: dict[str, Node] = {}
+    todo: asyncio.Queue[str] = asyncio.Queue()
 
     async def work(wire: Wire) -> None:
         while True:
-            node = await todo.get()
-            await cordon(wire, node, annotation)
+            name = await todo.get()
+            while not await cordon(wire, tried := latest[name], annotation):
+                while latest[name] is tried:  # noqa: ASYNC110 - rare
+                    await asyncio.sleep(0.005)
 
     async with Wire(**given) as wire, asyncio.TaskGroup() as tasks:
         for _ in range(workers):
@@ -38,13 +42,19 @@ async def main(given: dict[str, Any]) -> None:
         async for events in wire.watch(since):
             for event in events:
                 node = event.object
-                if node.metadata.name not in seen and node.status.shows("GPUXidError", "True"):
-                    seen.add(node.metadata.name)
-                    todo.put_nowait(node)
+                name = node.metadata.name
+                latest[name] = node
+                if name not in seen and node.status.shows("GPUXidError", "True"):
+                    seen.add(name)
+                    todo.put_nowait(name)
 
 
-async def cordon(wire: Wire, node: Node, annotation: str) -> None:
-    """The controller's merge patch: both preconditions, an annotation, `unschedulable`."""
+async def cordon(wire: Wire, node: Node, annotation: str) -> bool:
+    """The controller's merge patch: both preconditions, an annotation, `unschedulable`.
+
+    Returns:
+        False if the node changed meanwhile, which is rare.
+    """
     meta = node.metadata
     body = {
         "metadata": {
@@ -58,7 +68,10 @@ async def cordon(wire: Wire, node: Node, annotation: str) -> None:
     try:
         await wire.patch(path, msgspec.json.encode(body), MERGE_PATCH, accept=METADATA_ONLY)
     except Refused as error:
+        if error.status == http.HTTPStatus.CONFLICT:
+            return False
         print(error, file=sys.stderr, flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ ROUNDS: Final = 5
 NODES: Final = 1000
 LOAD_SECONDS: Final = 1.0
 IN_FLIGHT: Final = (8, 16, 32, 64)
+TRIES: Final = 2
 SETTLE: Final = 3.0
 """Seconds for the server to come to rest after so many nodes were made."""
 PATIENCE: Final = 60.0
@@ -191,7 +192,9 @@ def main(rounds: int = ROUNDS, nodes: int = NODES) -> None:
         storm = Storm(site, nodes=nodes)
         first = storm.ours()
         say(f"warm-up: ours {first.rate:.0f}/s; session annotation {storm.annotation} bytes")
-        tried = {workers: storm.bare(workers).rate for workers in IN_FLIGHT}
+        tried = dict.fromkeys(IN_FLIGHT, 0.0)
+        for workers in IN_FLIGHT * TRIES:
+            tried[workers] = max(tried[workers], storm.bare(workers).rate)
         best = max(tried, key=lambda workers: tried[workers])
         found = ", ".join(f"{workers}: {rate:.0f}/s" for workers, rate in tried.items())
         say(f"bare loop by requests in flight: {found}; best {best}")

@@ -21,6 +21,10 @@ _BUFFER: Final = 1 << 20
 class Refused(Exception):  # noqa: N818 - an answer, not an error of ours
     """The server answered with 300 or more."""
 
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status} {text}")
+        self.status = status
+
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str
@@ -106,7 +110,7 @@ class Wire:
         ) as response:
             answer = await response.read()
             if response.status >= 300:
-                raise Refused(f"{method} {path}: {response.status} {answer[:300]!r}")
+                raise Refused(response.status, f"{method} {path}: {answer[:300]!r}")
             return answer
 
     async def patch(self, path: str, body: bytes, kind: str, *, accept: str = "") -> bytes:
@@ -128,7 +132,7 @@ class Wire:
             read_bufsize=_BUFFER,
         ) as response:
             if response.status >= 300:
-                raise Refused(f"watch: {response.status} {await response.text()}")
+                raise Refused(response.status, await response.text())
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield [self._event.decode(line) for line in lines]

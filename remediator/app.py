@@ -117,6 +117,8 @@ class Controller:
             paths=[Path(settings.policies)], cluster=cluster, clock=self._clock.now
         )
         self._term: Term | None = None
+        self.port = 0
+        """Where ``/healthz`` and ``/metrics`` are, once it runs."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, lead when the lease is ours, and end when ``stop`` is set.
@@ -131,7 +133,8 @@ class Controller:
             raise PolicyError(list(found.general))
         async with self._resources() as (has, mirrors), asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(mirror.run()) for mirror in mirrors]
-            async with self._web(has, mirrors):
+            async with self._web(has, mirrors) as web:
+                self.port = web.port
                 leading = tasks.create_task(self._lead(has, mirrors))
                 stopped = tasks.create_task(stop.wait())
                 await asyncio.wait({leading, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -57,6 +57,8 @@ _log = structlog.get_logger(__name__)
 DRAIN_SECONDS: Final = 3.0
 """For messages, at an orderly end; what is left, the successor sends."""
 TICK_SECONDS: Final = 1.0
+MAX_REFUSALS: Final = 3
+"""Nodes named in the status whose writes are refused: the reason is mostly the same."""
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
 
 
@@ -98,6 +100,7 @@ class Term:
             world=World.VIRTUAL, ledger=Ledger(cluster=resources.cluster, started=started)
         )
         self._engine: Engine | None = None
+        self._executor: Executor | None = None
         self._outbox: Outbox | None = None
         self._stopping = False
 
@@ -130,7 +133,7 @@ class Term:
                 clock=has.clock,
                 news=self._publisher.touch,
             )
-            executor = Executor(
+            self._executor = executor = Executor(
                 fleet=has.fleet,
                 queue=queue,
                 real=self._real,
@@ -305,6 +308,15 @@ class Term:
             decisions=side.decisions,
         )
 
+    def _refusals(self) -> tuple[str, ...]:
+        """Say which writes the API server refuses, the first few by name."""
+        refused = {} if self._executor is None else self._executor.refused
+        more = len(refused) - MAX_REFUSALS
+        return (
+            *(f"{name}: {why}" for name, why in list(refused.items())[:MAX_REFUSALS]),
+            *((f"and writes to {more} more nodes are refused",) if more > 0 else ()),
+        )
+
     def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:
         outbox = self._outbox
         return Surroundings(
@@ -330,6 +342,6 @@ class Term:
             else OutboxStatus(
                 pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
             ),
-            notes=self._notes,
+            notes=(*self._notes, *self._refusals()),
             nodes_total=len(self._has.fleet),
         )

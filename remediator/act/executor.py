@@ -120,6 +120,8 @@ class Executor:
         """Nodes whose facts changed since they were last decided about."""
         self.doubtful: set[str] = set()
         """Nodes with a write of unknown fate: to be read before they are decided about."""
+        self.refused: dict[str, str] = {}
+        """Nodes whose last write was refused, and why: only people can help."""
         self.failures = 0
         """Jobs that ended in an exception: bugs, to be reported."""
         self._fleet = fleet
@@ -154,6 +156,7 @@ class Executor:
         self.overlay.forget(facts.uid)
         self.outdated.discard(facts.name)
         self.doubtful.discard(facts.name)
+        self.refused.pop(facts.name, None)
         for dry_run, key in self._told.pop(facts.name, ()):
             self._side(dry_run=dry_run).outcomes.pop(key, None)
 
@@ -243,6 +246,10 @@ class Executor:
         self._observer.written(
             current, facts=facts, verdict=written.verdict, dry_run=False, reason=written.error
         )
+        if written.verdict is Verdict.REFUSED:
+            self.refused[effect.name] = written.error
+        else:
+            self.refused.pop(effect.name, None)
         if written.node is not None:
             self._fleet.wrote(written.node)
             return True

@@ -26,6 +26,7 @@ from node_agent.contract import (
     HEARTBEAT_SECONDS,
     STALE_AFTER_SECONDS,
     VERSION,
+    ConditionStatus,
     ContractError,
     FaultReport,
     decode_report,
@@ -121,14 +122,18 @@ def observe(
 def significant(before: Observation | None, after: Observation, *, now: float) -> bool:
     """Tell whether a decision could come out differently: more than heartbeats and versions.
 
-    A heartbeat counts when it ends a silence: the fact was stale, and is not any more.
+    A heartbeat counts when it ends a silence (the fact was stale, and is not any more), and
+    when it says that a node in session is well: recovery rests on what was said after the
+    last step.
     """
     if before is None:
         return True
     old, new = before.facts, after.facts
-    return (
-        old.conditions is not new.conditions and _changed(old.conditions, new.conditions, now)
-    ) or bool(_LEVELS(old) != _LEVELS(new))
+    if old.conditions is not new.conditions:
+        in_session = new.session is not None
+        if _changed(old.conditions, new.conditions, now, in_session=in_session):
+            return True
+    return bool(_LEVELS(old) != _LEVELS(new))
 
 
 def restart_ages(facts: NodeFacts, *, now: float, blind_since: float) -> NodeFacts:
@@ -228,7 +233,11 @@ def _ready(conditions: Mapping[str, ConditionFact]) -> bool:
 
 
 def _changed(
-    old: Mapping[str, ConditionFact], new: Mapping[str, ConditionFact], now: float
+    old: Mapping[str, ConditionFact],
+    new: Mapping[str, ConditionFact],
+    now: float,
+    *,
+    in_session: bool,
 ) -> bool:
     if len(old) != len(new):
         return True
@@ -238,8 +247,10 @@ def _changed(
             continue
         if was is None or was.status != fact.status or was.reason != fact.reason:
             return True
-        if kind in OWN_CONDITIONS and fact.seen != was.seen and not _fresh(was, now):
-            return True
+        if kind in OWN_CONDITIONS and fact.seen != was.seen:
+            recovering = in_session and fact.status == ConditionStatus.FALSE
+            if recovering or not _fresh(was, now):
+                return True
     return False
 
 

@@ -227,6 +227,10 @@ class Replica:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, daemon=True)
 
+    @property
+    def port(self) -> int:
+        return self.controller.port
+
     def start(self) -> Replica:
         self._thread.start()
         self._ready.wait(20)
@@ -245,11 +249,18 @@ class Replica:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._run())
+            asyncio.run(self._run_and_close())
         except BaseException as error:  # noqa: BLE001 - shown by the test
             self.error = error
         finally:
             self._ready.set()
+
+    async def _run_and_close(self) -> None:
+        try:
+            await self._run()
+        finally:
+            # A TLS connection needs some turns of the loop to close; a process would just end.
+            await asyncio.sleep(0.2)
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -257,7 +268,7 @@ class Replica:
         if self._server is not None:
             config.server = self._server
         cluster = load_cluster(Path(self._settings.config))
-        controller = Controller(
+        self.controller = controller = Controller(
             settings=self._settings, cluster=cluster, config=config, connect=self._connect
         )
         self._ready.set()

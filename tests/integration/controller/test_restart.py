@@ -26,20 +26,21 @@ def test_a_crash_after_any_write_changes_nothing(
     mortal = run(crash_after=writes)
     heirs: list[Replica] = []
 
-    def reached(goal: Callable[[], bool]) -> Callable[[], bool]:
+    def reach(goal: Callable[[], bool], what: str, *codes: int) -> None:
+        """Wait, while the agent sends heartbeats and a dead controller is replaced."""
+
         def look() -> bool:
             if mortal.crashed.is_set() and not heirs:
                 mortal.join()
                 heirs.append(run())
+            site.says(node, *codes)
             return goal()
 
-        return look
+        site.wait(look, what)
 
-    site.says(node, 79)
-    site.wait(reached(lambda: site.cordoned(node)), "cordon")
-    site.says(node)
-    site.wait(reached(lambda: not site.cordoned(node)), "uncordon")
-    site.wait(reached(lambda: site.session(node) is None), "end of the session")
+    reach(lambda: site.cordoned(node), "cordon", 79)
+    reach(lambda: not site.cordoned(node), "uncordon")
+    reach(lambda: site.session(node) is None, "end of the session")
 
     assert mortal.crashed.is_set()
     sent = [entry["requestObject"].get("spec", {}) for entry in site.writes_to(node)]

@@ -23,6 +23,10 @@ from remediator.decide.session import (
     MODE_KEY,
     REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
+    Added,
+    Before,
+    Session,
+    encode,
 )
 from remediator.kube.objects import Condition, Node, Taint
 from remediator.policy.cluster import ClusterSpec
@@ -47,6 +51,16 @@ def condition(
     return Condition(type=kind, status=status, reason=reason, last_heartbeat_time=beat)
 
 
+SESSION = Session(
+    version=1,
+    id="s1",
+    node_uid="u1",
+    boot_id="b1",
+    started=1.0,
+    before=Before(),
+    added=Added(),
+    holds=(),
+)
 READY = condition("True", kind="Ready", reason="KubeletReady")
 
 
@@ -125,6 +139,16 @@ def test_a_heartbeat_alone_is_no_change_unless_it_ends_a_silence() -> None:
     late = 200.0 + STALE_AFTER_SECONDS
     again = observe(before, node(condition("True", "2")), cluster=CLUSTER, now=late)
     assert significant(before, again, now=late)
+
+
+def test_a_heartbeat_that_says_well_counts_during_a_session() -> None:
+    text = {SESSION_ANNOTATION: encode(SESSION)}
+    for status, counts in (("False", True), ("True", False)):
+        before = fold((100.0, node(condition(status, "1"), annotations=text)))
+        after = observe(
+            before, node(condition(status, "2"), annotations=text), cluster=CLUSTER, now=200.0
+        )
+        assert significant(before, after, now=200.0) is counts
 
 
 @pytest.mark.parametrize(

@@ -102,19 +102,28 @@ class ServiceAccount:
 
 
 class Kubeconfig:
-    """The identity of a person or a test, from a kubeconfig."""
+    """The identity of a person or a test, from a kubeconfig.
+
+    A plugin that it names runs on the event loop: right for a trial, not for a DaemonSet.
+    """
 
     def __init__(self, *, load: Callable[[], Any]) -> None:
         self._load = load
+        self._looked = float("-inf")
         self._read()
 
     def authorization(self, *, now: float, again: bool = False) -> str:
         """The header that the official package makes; it renews tokens of plugins and files."""
-        del now
-        if again:
-            self._read()
-        token: str = self._configuration.get_api_key_with_prefix("authorization") or ""
-        return token
+        try:
+            if again:
+                self._read()
+            elif now - self._looked >= REREAD_SECONDS and self._configuration.refresh_api_key_hook:
+                self._configuration.refresh_api_key_hook(self._configuration)
+                self._looked = now
+        except Exception as error:  # the package raises what its parsers and plugins raise
+            raise AccessError(f"cannot renew the kubeconfig's credentials: {error}") from error
+        # The loaders put the scheme ("Bearer ...") into the key itself.
+        return str(self._configuration.api_key.get("BearerToken") or "").strip()
 
     def tls(self) -> ssl.SSLContext | None:
         """TLS with the client certificate, if there is one."""

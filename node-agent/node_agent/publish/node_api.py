@@ -215,9 +215,10 @@ class NodeApi:
         if self._session is None:
             raise ApiUnavailableError("the client is closed")
         try:
-            headers = {"Authorization": self._access.authorization(now=self._clock(), again=again)}
+            authorization = self._access.authorization(now=self._clock(), again=again)
         except AccessError as error:
             raise ApiUnavailableError(str(error)) from error
+        headers = {"Authorization": authorization} if authorization else {}
         if body is not None:
             headers["Content-Type"] = STRATEGIC_MERGE if method == "PATCH" else "application/json"
         tls: ssl.SSLContext | bool = self._access.tls() or True

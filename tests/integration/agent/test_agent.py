@@ -3,6 +3,7 @@
 import json
 import signal
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,6 +294,17 @@ def test_an_agent_that_starts_without_an_api_server_waits_for_it(
     finally:
         own_cluster.plane.resume_apiserver()
     setup.wait_for("GPUXidError", "False", timeout=30)
+
+
+def test_outside_a_cluster_a_kubeconfig_is_enough(
+    cluster: Cluster, make_setup: MakeSetup, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    setup = make_setup(cluster, kubeconfig=str(path))
+    cluster.plane.kubeconfig(path, token=cluster.agent_token(setup.node))
+    (setup.agent.account / "token").unlink()
+    setup.agent.start()
+    assert setup.conditions() == WELL
 
 
 def test_a_token_without_rights_is_said_in_one_sentence(

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-import remediator.app
 from node_agent.contract import (
     FAULTS_ANNOTATION,
     Fault,
@@ -28,7 +27,8 @@ from node_agent.contract import (
 )
 from remediator.app import Controller
 from remediator.decide.session import HISTORY_ANNOTATION, SESSION_ANNOTATION
-from remediator.kube.client import load_config
+from remediator.kube.access import access_of
+from remediator.kube.client import connect, load_config
 from remediator.kube.errors import Unreachable
 from remediator.policy.load import load_config as load_cluster
 from remediator.settings import load_settings
@@ -287,7 +287,7 @@ class Replica:
 
     @contextlib.asynccontextmanager
     async def _connect(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        async with remediator.app.connect(*args, **options) as api:
+        async with connect(*args, **options) as api:
             if self._crash_after is not None:
                 self._spy(api)
             yield api
@@ -298,7 +298,7 @@ class Replica:
 
         async def request(method: str, target: str, *args: Any, **options: Any) -> bytes:
             if self._dead:
-                raise Unreachable(remediator.kube.access.access_of(method, target))
+                raise Unreachable(access_of(method, target))
             answer: bytes = await send(method, target, *args, **options)
             if method in WRITES and "/leases" not in target:
                 self.writes.append(f"{method} {target}")

@@ -85,14 +85,18 @@ def test_the_last_policy_that_lets_go_uncordons(site: Site, run: Callable[..., R
 def test_cancel_undoes_and_release_keeps(site: Site, run: Callable[..., Replica]) -> None:
     cancelled, released = site.node(), site.node()
     run()
-    for node, verb in ((cancelled, "cancel"), (released, "release")):
+    for node in (cancelled, released):
         site.says(node, 79)
-        site.wait(lambda node=node: site.cordoned(node), "cordon")
+    site.wait(lambda: site.cordoned(cancelled) and site.cordoned(released), "cordons")
+    for node, verb in ((cancelled, "cancel"), (released, "release")):
         request = {"verb": verb, "by": "alice", "at": "2026-01-01T00:00:00Z"}
         site.cluster.annotate(node, {REQUEST_ANNOTATION: json.dumps(request)})
-        site.wait(lambda node=node: site.session(node) is None, "end of the session")
-        annotations = site.cluster.node(node)["metadata"]["annotations"]
-        assert REQUEST_ANNOTATION not in annotations
+    site.wait(
+        lambda: site.session(cancelled) is None and site.session(released) is None,
+        "end of the sessions",
+    )
 
+    for node in (cancelled, released):
+        assert REQUEST_ANNOTATION not in site.cluster.node(node)["metadata"]["annotations"]
     assert not site.cordoned(cancelled)
     assert site.cordoned(released)

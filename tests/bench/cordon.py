@@ -24,7 +24,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 
@@ -118,6 +118,13 @@ def well(node: Node) -> bool:
     return node.status.shows("GPUXidError", "False")
 
 
+class Sample(NamedTuple):
+    """Milliseconds until the condition was seen, and until the node was unschedulable."""
+
+    condition: float
+    cordon: float
+
+
 class Floor:
     """Two PATCHes and their watch events."""
 
@@ -133,16 +140,16 @@ class Floor:
         metadata = {"annotations": {"gpu-remediator.io/floor": text}}
         return json.dumps({"metadata": metadata, "spec": {"unschedulable": unschedulable}}).encode()
 
-    async def sample(self) -> float:
+    async def sample(self) -> Sample:
         status = status_patch(bad=True, boot_id="floor")
         path = f"/api/v1/nodes/{self._node}"
         started = time.perf_counter()
         one = asyncio.create_task(self._wire.patch(f"{path}/status", status, STRATEGIC_MERGE))
-        await self._watcher.see(self._node, bad)
+        published = await self._watcher.see(self._node, bad)
         two = asyncio.create_task(self._wire.patch(path, self._cordon, MERGE_PATCH))
         seen = await self._watcher.see(self._node, unschedulable)
         await asyncio.gather(one, two)
-        return seen - started
+        return Sample(1000 * (published - started), 1000 * (seen - started))
 
     async def reset(self) -> None:
         path = f"/api/v1/nodes/{self._node}"
@@ -161,10 +168,12 @@ class Ours:
         self._machine = machine
         self._node = node
 
-    async def sample(self) -> float:
+    async def sample(self) -> Sample:
         started = time.perf_counter()
         self._machine.xid(79, "GPU has fallen off the bus.")
-        return await self._watcher.see(self._node, unschedulable) - started
+        published = await self._watcher.see(self._node, bad)
+        seen = await self._watcher.see(self._node, unschedulable)
+        return Sample(1000 * (published - started), 1000 * (seen - started))
 
     async def reset(self) -> None:
         connector = aiohttp.UnixConnector(str(self._machine.socket))
@@ -188,7 +197,7 @@ async def measure(site: Site, machine: GpuMachine, node: str, floor_node: str, c
                 Floor(wire, watcher, floor_node),
                 Ours(wire, watcher, machine, node),
             ]
-            seconds: list[list[float]] = [[], []]
+            samples: list[list[Sample]] = [[], []]
             for number in range(WARM_UP + count):
                 order = (0, 1) if number % 2 else (1, 0)
                 for which in order:
@@ -196,25 +205,26 @@ async def measure(site: Site, machine: GpuMachine, node: str, floor_node: str, c
                     took = await both[which].sample()
                     await both[which].reset()
                     if number >= WARM_UP:
-                        seconds[which].append(took * 1000)
+                        samples[which].append(took)
                 if number % 50 == 49:
-                    middle = [percentile(one or [0.0], 50) for one in seconds]
-                    say(f"{number + 1} samples; p50 floor {middle[0]:.1f} ms, ours {middle[1]:.1f}")
-    finish(figures(*seconds))
+                    floor, ours = (percentile([one.cordon for one in some], 50) for some in samples)
+                    say(f"{number + 1} samples; p50 floor {floor:.1f} ms, ours {ours:.1f} ms")
+    finish(figures(*samples))
 
 
-def figures(floor: list[float], ours: list[float]) -> dict[str, float]:
+def figures(floor: list[Sample], ours: list[Sample]) -> dict[str, float]:
     found = {
-        "floor_p50_ms": percentile(floor, 50),
-        "floor_p99_ms": percentile(floor, 99),
-        "ours_p50_ms": percentile(ours, 50),
-        "ours_p99_ms": percentile(ours, 99),
+        f"{name}_p{percent}_ms": percentile([one.cordon for one in samples], percent)
+        for name, samples in (("floor", floor), ("ours", ours))
+        for percent in (50, 99)
     }
     return {
         **found,
         "ratio_p50": found["ours_p50_ms"] / found["floor_p50_ms"],
         "ratio_p99": found["ours_p99_ms"] / found["floor_p99_ms"],
         "n": len(ours),
+        "floor_condition_p50_ms": percentile([one.condition for one in floor], 50),
+        "ours_condition_p50_ms": percentile([one.condition for one in ours], 50),
     }
 
 

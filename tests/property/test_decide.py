@@ -61,11 +61,11 @@ class Cluster(RuleBasedStateMachine):
         self.nodes: dict[str, NodeFacts] = {}
         self.ours: set[str] = set()
         """Nodes whose present cordon is ours."""
-        self.rules = {
+        self.loaded = {
             name: policy(name, mode=mode, when=[{"xid": {"codes": [CODES[name]]}}])
             for name, mode in (("bus", "Enforce"), ("ecc", "DryRun"))
         }
-        self.policies: Policies = policies(*self.rules.values(), loaded_at=self.now)
+        self.policies: Policies = policies(*self.loaded.values(), loaded_at=self.now)
         self.outcomes: dict[World, dict[str, Outcome]] = {world: {} for world in World}
         self.overlay = Overlay()
         self.ledgers: dict[World, Ledger] = {}
@@ -148,7 +148,7 @@ class Cluster(RuleBasedStateMachine):
         for uid in new - was_counted:
             after.update(scopes_of(before[uid]))
         for uid in new - free:
-            for rule_ in self.rules.values():
+            for rule_ in self.loaded.values():
                 for budget in budgets_of(rule_, ledger):
                     for scope in scopes_of(before[uid]):
                         if scope.per == budget.per:
@@ -297,7 +297,7 @@ class Cluster(RuleBasedStateMachine):
         when=st.sampled_from(["cleared", "manual", "never"]),
     )
     def edit(self, name: str, mode: Mode, shape: list[dict[str, Any]], when: str) -> None:
-        self.rules[name] = policy(
+        self.loaded[name] = policy(
             name,
             mode=mode.value,
             when=[{"xid": {"codes": [CODES[name]]}}],
@@ -308,12 +308,12 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(list(CODES)))
     def remove(self, name: str) -> None:
-        self.rules.pop(name, None)
+        self.loaded.pop(name, None)
         self.reload()
 
     def reload(self) -> None:
-        self.policies = policies(*self.rules.values(), loaded_at=self.now)
-        shown = {n for n, one in self.rules.items() if one.spec.mode is Mode.DRY_RUN}
+        self.policies = policies(*self.loaded.values(), loaded_at=self.now)
+        shown = {n for n, one in self.loaded.items() if one.spec.mode is Mode.DRY_RUN}
         for facts in self.nodes.values():
             self.overlay.expire(facts.uid, shown)
 
@@ -362,7 +362,7 @@ class Cluster(RuleBasedStateMachine):
         """Everything clears, agents live, guards are shut: due sessions end all the same."""
         for ledger in self.ledgers.values():
             ledger.pause = Pause(by="ann", at="now")
-            for source in self.rules:
+            for source in self.loaded:
                 ledger.open_breaker(source, "test", self.now)
         due = [
             name
@@ -387,7 +387,7 @@ class Cluster(RuleBasedStateMachine):
             ledger.pause = None
 
     def ends_by_itself(self, hold: Any) -> bool:
-        known = self.rules.get(hold.policy)
+        known = self.loaded.get(hold.policy)
         return (
             known is not None
             and known.spec.mode is Mode.ENFORCE
@@ -403,5 +403,5 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
     return changed(fault, boot_id=boot_id)
 
 
-Cluster.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestCluster = Cluster.TestCase

@@ -166,6 +166,9 @@ class Bench:
         fresh = ConditionFact("GPUXidError", status, "", "", since=since, seen=self.now)
         self.change(name, faults=faults, conditions={"GPUXidError": fresh})
 
+    def cordoned(self, name: str = "n1") -> bool:
+        return self.nodes[name].unschedulable
+
     def session(self, name: str = "n1") -> Session:
         found = self.nodes[name].session
         assert isinstance(found, Session)

@@ -74,7 +74,7 @@ def test_nothing_configured_is_one_per_pool_and_a_tenth_of_the_cluster() -> None
 
 
 @pytest.mark.parametrize("why", [{"unschedulable": True}, {"ready": False}])
-def test_nodes_that_others_made_unavailable_count(why: dict[str, bool]) -> None:
+def test_nodes_that_others_made_unavailable_count(why: dict[str, Any]) -> None:
     bench = Bench(policy(), guards=ledger(budgets=[{"maxUnavailable": 1}]))
     bench.see(node("other", unavailable_since=START, **why), node("n1", faults=BAD))
     assert guards_of(bench) == ["budget"]

@@ -13,6 +13,7 @@ from remediator.decide.core import World
 from remediator.decide.decision import NodePhase, Outcome, SendMessage, WriteEvent
 from remediator.decide.draft import SOONEST
 from remediator.decide.facts import Malformed, NodeMode
+from remediator.decide.ledger import Pause
 from remediator.decide.session import (
     AnnotationError,
     HoldState,
@@ -64,7 +65,7 @@ def test_the_first_change_and_its_session_are_one_patch_before_all_messages() ->
     decision = bench.one()
     patch, *told = decision.effects
     assert patch == patch_of(decision)
-    assert patch.unschedulable  # type: ignore[union-attr]
+    assert patch.unschedulable
     assert bench.session().added.cordoned
     assert [type(one) for one in told] == [SendMessage, WriteEvent]
     assert "(cordoned)" in bench.texts()
@@ -87,7 +88,7 @@ def test_what_was_cordoned_before_us_stays() -> None:
     assert bench.session().before.cordoned
     recover(bench)
     assert bench.nodes["n1"].session is None
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert "stays cordoned" in bench.texts()
 
 
@@ -98,7 +99,7 @@ def test_when_the_cordon_before_us_goes_we_cordon_ourselves() -> None:
     bench.one(seconds=1)
     assert bench.session().added.cordoned
     recover(bench)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 # -- messages and their outcomes ---------------------------------------------------------------
@@ -126,11 +127,11 @@ def waiting(on_failure: str, *before: dict[str, Any]) -> Bench:
 def test_a_message_that_matters_is_waited_for(on_failure: str) -> None:
     bench = waiting(on_failure)
     (key,) = bench.sent
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
     bench.outcomes[key] = Outcome(key=key, delivered=True)
     bench.one()
     bench.one(seconds=1)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_failed_step_stops_and_people_can_retry_it(
     assert bench.one().phase is phase
     assert bench.session().holds[0].results[0].result in {Result.FAILED, Result.TIMED_OUT}
     assert "The remediation stops here" in bench.texts()
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
     ask(bench, Verb.RETRY)
     bench.one()
     bench.one()
@@ -157,13 +158,13 @@ def test_a_failed_step_stops_and_people_can_retry_it(
     bench.outcomes[again] = Outcome(key=again, delivered=True)
     bench.one()
     bench.one(seconds=1)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert bench.nodes["n1"].request is None
 
 
 def test_a_failure_that_does_not_matter_does_not_stop() -> None:
     bench = in_session(policy(steps=[LOG, {"cordon": {}}]))
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 # -- recovery ----------------------------------------------------------------------------------
@@ -176,9 +177,9 @@ def test_recovery_undoes_and_tells_after_its_time() -> None:
     assert decision.phase is NodePhase.RECOVERING
     assert decision.next_look == bench.now + 600
     bench.one(seconds=599)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench.one(seconds=1)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
     assert bench.nodes["n1"].session is None
     assert "session ended" in bench.texts()
     assert len(bench.nodes["n1"].history.attempts) == 1
@@ -205,9 +206,9 @@ def test_a_flap_begins_the_wait_anew() -> None:
     bench.fault()
     bench.one()
     bench.one(seconds=599)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench.one(seconds=1)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def restart_ages(bench: Bench) -> None:
@@ -224,9 +225,9 @@ def test_a_gap_in_our_watch_begins_the_wait_anew() -> None:
     bench.now += 500
     restart_ages(bench)
     bench.one(seconds=599)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench.one(seconds=1)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_silence_is_no_evidence() -> None:
@@ -242,9 +243,9 @@ def test_silence_is_no_evidence() -> None:
         bench.now += 600
         bench.fault()
         bench.one()
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench.one(seconds=600)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_evidence_from_before_the_last_step_is_none() -> None:
 def test_manual_asks_people_once() -> None:
     bench = in_session(policy(recover={"when": "manual"}))
     recover(bench)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert len(bench.sent) == 1
     assert "ends by hand" in bench.texts()
 
@@ -304,7 +305,7 @@ def test_never_leaves_the_cordon_whoever_else_lets_go_later() -> None:
     bench.one()
     bench.one(seconds=600)
     assert bench.nodes["n1"].session is None
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 def test_the_last_of_two_policies_uncordons() -> None:
@@ -318,16 +319,16 @@ def test_the_last_of_two_policies_uncordons() -> None:
     bench.one()
     bench.one(seconds=600)
     assert [hold.policy for hold in bench.session().holds] == ["other"]
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     recover(bench)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_a_session_ends_as_it_began_whatever_becomes_of_its_policy() -> None:
     bench = in_session()
     bench.policies = policies(policy(recover={"when": "never"}))
     recover(bench)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 @pytest.mark.parametrize("gone", [policies(), policies(policy(mode="DryRun"))])
@@ -336,15 +337,15 @@ def test_a_policy_that_is_gone_stops_and_undoes_nothing_and_people_are_told(gone
     bench.policies = gone
     recover(bench)
     bench.one()
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert sum("orphaned" in key for key in bench.sent) == 1
     bench.policies = policies(policy())
     bench.fault()
     bench.one()
     bench.one(seconds=599)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench.one(seconds=1)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_attempts_are_capped_and_then_people_are_told() -> None:
@@ -356,14 +357,14 @@ def test_attempts_are_capped_and_then_people_are_told() -> None:
         bench.fault(*BAD)
     decision = bench.one()
     assert decision.phase is NodePhase.ESCALATED
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert "attempt 3 within 24 h" in bench.texts()
     recover(bench)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     ask(bench, Verb.RETRY)
     bench.one()
     recover(bench)
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_attempts_of_yesterday_do_not_count() -> None:
@@ -392,7 +393,7 @@ def test_an_uncordon_by_hand_wins() -> None:
     waivers = bench.nodes["n1"].history.waivers
     assert {one.policy for one in waivers} == {"bus", "other"}
     assert bench.one(seconds=1).phase is NodePhase.WAIVED
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_a_waived_fault_is_recalled_once() -> None:
@@ -412,7 +413,7 @@ def test_a_new_fault_elsewhere_and_one_that_returns_count_again() -> None:
     uncordoned(bench)
     bench.fault(*BAD, xid(pci="0000:01:00.0"))
     bench.one()
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     bench = in_session()
     uncordoned(bench)
     bench.now += 1
@@ -421,7 +422,7 @@ def test_a_new_fault_elsewhere_and_one_that_returns_count_again() -> None:
     assert bench.nodes["n1"].history.waivers == ()
     bench.fault(*BAD)
     bench.one()
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 def test_however_many_faults_are_waived_none_is_forgotten() -> None:
@@ -436,7 +437,7 @@ def test_however_many_faults_are_waived_none_is_forgotten() -> None:
     bench.now += 1
     bench.fault(*many[1:])
     bench.one()
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
     bench.fault()
     bench.one()
     assert bench.nodes["n1"].history.waivers == ()
@@ -446,7 +447,7 @@ def test_cancel_undoes_and_leaves_the_fault_to_people() -> None:
     bench = in_session()
     ask(bench, Verb.CANCEL)
     decision = bench.one()
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
     assert bench.nodes["n1"].request is None
     assert "cancelled by ann (mine)" in bench.texts()
     assert "Session(" not in str(decision)
@@ -457,10 +458,10 @@ def test_release_keeps_the_node_as_it_is() -> None:
     bench = in_session()
     ask(bench, Verb.RELEASE)
     bench.one()
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert bench.nodes["n1"].session is None
     recover(bench)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 @pytest.mark.parametrize("mode", [NodeMode.DISABLED, NodeMode.DRY_RUN, NodeMode.NOTIFY_ONLY])
@@ -470,7 +471,7 @@ def test_a_request_is_answered_in_every_mode_of_the_node(mode: NodeMode) -> None
     ask(bench, Verb.CANCEL)
     bench.one()
     assert bench.nodes["n1"].session is None
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_retry_gives_waived_faults_back() -> None:
@@ -479,7 +480,7 @@ def test_retry_gives_waived_faults_back() -> None:
     ask(bench, Verb.RETRY)
     bench.one()
     bench.one(seconds=1)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
 
 
 def test_a_request_with_nothing_to_do_is_answered_too() -> None:
@@ -515,14 +516,14 @@ def test_what_cannot_be_read_freezes_until_people_unfreeze(what: str, verb: Verb
     bench = in_session()
     bench.change(session=broken(bench, what))
     recover(bench)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert bench.one().phase is NodePhase.FROZEN
     if verb is not None:
         ask(bench, verb)
         bench.one()
         assert bench.nodes["n1"].request is None
     assert (bench.nodes["n1"].session is None) is (verb is Verb.UNFREEZE)
-    assert bench.nodes["n1"].unschedulable
+    assert bench.cordoned()
     assert "is frozen" in bench.texts()
 
 
@@ -547,7 +548,7 @@ def test_a_cluster_in_dry_run_writes_nothing_but_answers_people_and_tells() -> N
     bench.change(unschedulable=True)
     ask(bench, Verb.CANCEL)
     bench.one()
-    assert not bench.nodes["n1"].unschedulable
+    assert not bench.cordoned()
 
 
 def test_dry_run_policies_act_in_their_own_world_only() -> None:
@@ -566,3 +567,16 @@ def test_the_next_look_is_never_now() -> None:
     bench = sick(policy(steps=[{**LOG, "onFailure": "hold", "timeout": "0s"}]))
     decision = bench.one()
     assert decision.next_look is None or decision.next_look >= bench.now + SOONEST
+
+
+def test_a_place_that_was_given_and_not_used_is_given_back() -> None:
+    bench = Bench(policy(steps=[LOG, {"cordon": {}}]))
+    bench.ledger.pause = Pause(by="ann", at="now")
+    bench.see(node(faults=BAD))
+    bench.one()
+    bench.ledger.pause = None
+    ask(bench, Verb.CANCEL)
+    bench.one(seconds=1)
+    assert bench.nodes["n1"].session is None
+    assert not bench.ledger.nodes["uid-n1"].reserved
+    assert bench.ledger.state().starts == {}

@@ -83,7 +83,7 @@ async def _run(settings: Settings) -> None:
         "starting",
         version=version("gpu-remediator"),
         server=config.server,
-        credentials=config.source,
+        access=config.source,
         mode=cluster.mode.value,
     )
     await Controller(settings=settings, cluster=cluster, config=config).run(stop)

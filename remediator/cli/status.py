@@ -119,7 +119,8 @@ def _guards(status: Status, now: float) -> Iterator[str]:
         of = f" of {rate.policy}" if rate.policy else ""
         again = f", next in {_span(rate.next_at - now)}" if rate.next_at else ""
         dry = _dry(dry_run=rate.dry_run)
-        yield f"rate {rate.action} {rate.scope}{of}{dry}: {rate.used} of {rate.limit}{again}"
+        used = f"{rate.used} of {rate.limit}{again}"
+        yield f"rate {rate.action} {_scope(rate.scope)}{of}{dry}: {used}"
     for breaker in status.breakers:
         if breaker.open:
             yield _breaker(breaker, now)
@@ -127,6 +128,11 @@ def _guards(status: Status, now: float) -> Iterator[str]:
     if box is not None and (box.pending or box.failed):
         last = f" (last: {box.last_failure})" if box.last_failure else ""
         yield f"messages: {box.pending} waiting, {box.failed} given up{last}"
+
+
+def _scope(scope: str) -> str:
+    """Return a group's name as people say it: ``pool/`` is the nodes without a pool label."""
+    return f"{scope[:-1]} (no label)" if scope.endswith("/") else scope
 
 
 def _budget(budget: BudgetStatus) -> str:
@@ -138,7 +144,8 @@ def _budget(budget: BudgetStatus) -> str:
         else ""
     )
     dry = _dry(dry_run=budget.dry_run)
-    return f"budget {budget.scope}{of}{dry}: {budget.used} of {budget.limit}{holders}{waiting}"
+    used = f"{budget.used} of {budget.limit}{holders}{waiting}"
+    return f"budget {_scope(budget.scope)}{of}{dry}: {used}"
 
 
 def _breaker(breaker: BreakerStatus, now: float) -> str:

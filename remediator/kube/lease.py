@@ -105,6 +105,7 @@ class Elector:
         self.transitions = 0
         self.terms = 0
         self._api = api
+        self._namespace = namespace
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._target = f"{self._collection}/{name}"
         self._name = name
@@ -201,6 +202,9 @@ class Elector:
                         return
             except Denied:
                 raise
+            except NotFound:  # a Lease that is missing is created: it is the namespace
+                do = f"kubectl create namespace {self._namespace}"
+                _log.warning("lease not acquired", lease=self._name, error="no namespace", do=do)
             except Exception as error:  # noqa: BLE001 - any failure means: not acquired
                 _log.warning("lease not acquired", lease=self._name, error=_text(error))
             await self._sleep(self._timings.retry_period * self._rng.uniform(0.5, 1.0))

@@ -62,8 +62,8 @@ _OF_ACTION: Final = {
     "cancel": Reason.CANCELLED,
     "release": Reason.RELEASED,
 }
-_PASSING_GUARDS: Final = frozenset({"settling", "scope", "opt-out"})
-"""Holds that end by themselves soon, or that are the node's ordinary state: no Event."""
+_PASSING_GUARDS: Final = frozenset({"settling", "scope", "opt-out", "recovery", "waived"})
+"""Holds that end by themselves, are the node's ordinary state, or are told otherwise: no Event."""
 
 
 class Recorder(Protocol):

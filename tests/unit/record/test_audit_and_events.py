@@ -193,3 +193,12 @@ def test_a_hold_is_told_when_it_begins_unless_it_passes_by_itself(
     events.decided(held, decision(NodePhase.MATCHED, Hold("bus", "budget", "4 of 3")))
 
     assert [note["message"] for note in recorder.notes] == ["bus is held by budget: 3 of 3"]
+
+
+@pytest.mark.parametrize("guard", ["recovery", "waived", "settling"])
+def test_a_hold_that_people_hear_of_otherwise_is_no_event(
+    events: Events, recorder: FakeRecorder, guard: str
+) -> None:
+    events.decided(None, decision(NodePhase.IN_SESSION, Hold("bus", guard, "why")))
+
+    assert recorder.notes == []

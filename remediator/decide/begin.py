@@ -31,7 +31,7 @@ from remediator.decide.session import (
     Waiver,
 )
 from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance
-from remediator.policy.model import Plan, parse_plan
+from remediator.policy.plan import Plan, parse_plan
 
 
 TELL_HELD_AFTER: Final = 60.0

@@ -23,7 +23,8 @@ from remediator.decide.plan import plan
 from remediator.decide.session import Session
 from remediator.decide.steps import wants
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.model import Mode, RemediationPolicy, parse_plan
+from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.plan import parse_plan
 from remediator.policy.selector import selector_matches
 
 

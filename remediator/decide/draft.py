@@ -24,7 +24,8 @@ from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session
-from remediator.policy.model import Mode, Plan
+from remediator.policy.model import Mode
+from remediator.policy.plan import Plan
 
 
 SOONEST: Final = 0.1

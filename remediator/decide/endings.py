@@ -25,7 +25,7 @@ from remediator.decide.session import (
     Verb,
     Waiver,
 )
-from remediator.policy.model import parse_plan
+from remediator.policy.plan import parse_plan
 
 
 REMIND_AFTER: Final = 3600.0

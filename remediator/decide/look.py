@@ -13,7 +13,8 @@ from remediator.decide.facts import Malformed, NodeFacts
 from remediator.decide.match import Match
 from remediator.decide.session import DAY, PolicyHold, Session
 from remediator.decide.steps import DISRUPTIVE
-from remediator.policy.model import Plan, RemediationPolicy, parse_plan
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.plan import Plan, parse_plan
 
 
 class Matched(NamedTuple):

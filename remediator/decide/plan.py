@@ -37,7 +37,7 @@ from remediator.decide.session import (
     Session,
 )
 from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance, record, resend
-from remediator.policy.model import Plan, parse_plan
+from remediator.policy.plan import Plan, parse_plan
 
 
 def plan(

@@ -14,7 +14,8 @@ from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
 from remediator.decide.match import Answer, Match, instance_answer, speaker
 from remediator.decide.session import HoldState, PolicyHold
 from remediator.decide.steps import DISRUPTIVE
-from remediator.policy.model import Plan, RecoverWhen
+from remediator.policy.model import RecoverWhen
+from remediator.policy.plan import Plan
 from remediator.policy.quantities import format_duration
 
 

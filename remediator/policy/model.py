@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -21,6 +21,8 @@ from pydantic.alias_generators import to_camel
 from remediator.policy.quantities import Duration, NodeAmount, StartRate
 
 
+MAX_STEPS_BYTES: Final = 8192
+"""Of a policy's steps as JSON. A session on the Node holds those of several policies."""
 API_VERSION: Final = "gpu-remediator.io/v1alpha1"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 LABEL_KEY_PATTERN: Final = (
@@ -360,6 +362,16 @@ class Spec(Model):
     )
     recover: Recover = Field(default_factory=Recover, description="How it is undone.")
 
+    @model_validator(mode="after")
+    def _fits_a_session(self) -> Self:
+        size = sum(len(step.model_dump_json(by_alias=True)) for step in self.steps)
+        if size > MAX_STEPS_BYTES:
+            raise ValueError(
+                f"the steps take {size} bytes, and a node's session keeps at most "
+                f"{MAX_STEPS_BYTES}: shorten their messages",
+            )
+        return self
+
 
 class Metadata(Model):
     """Name of the policy; labels and annotations are kept for people."""
@@ -399,22 +411,3 @@ class RemediationPolicy(Model):
         return self.spec.model_dump_json(
             by_alias=True, include={"steps", "recover"}, exclude_defaults=True
         )
-
-
-class Plan(Model):
-    """What a session keeps of the policy that started it."""
-
-    steps: tuple[Step, ...] = Field(min_length=1, strict=False)
-    recover: Recover = Field(default_factory=Recover, description="How it is undone.")
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """Channels of the notify steps, each once, in order."""
-        named = (name for step in self.steps if step.notify for name in step.notify.to)
-        return tuple(dict.fromkeys(named))
-
-
-@lru_cache(maxsize=256)
-def parse_plan(text: str) -> Plan:
-    """Read a session's plan. Raises ValueError (pydantic's) if it is none."""
-    return Plan.model_validate_json(text)

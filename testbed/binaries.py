@@ -46,17 +46,25 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One program: its family, its Go package, how long a first build takes on two cores."""
+    """One program: its family, its Go package, how long a first build takes on two cores.
+
+    `on_demand`: few tests need it, so that it is built when one of them asks, not by `make tools`.
+    """
 
     family: str
     package: str
     first_build: str
     may_be_on_path: bool = False
+    on_demand: bool = False
 
 
 _K8S_VERSION = "k8s.io/component-base/version"
 FAMILIES: Mapping[str, Family] = {
     "etcd": Family(module="go.etcd.io/etcd/server/v3"),
+    "prometheus": Family(
+        module="github.com/prometheus/prometheus",
+        stamp="-X github.com/prometheus/common/version.Version={version}",
+    ),
     "kubernetes": Family(
         module="k8s.io/kubernetes",
         stamp=(
@@ -85,6 +93,21 @@ PROGRAMS: Mapping[str, Program] = {
         family="kubernetes",
         package="k8s.io/kubernetes/cmd/kubectl",
         first_build="half a minute after kube-apiserver",
+    ),
+    # Any Prometheus of the 2.x and 3.x lines reads our page: one on PATH serves as well.
+    "prometheus": Program(
+        family="prometheus",
+        package="github.com/prometheus/prometheus/cmd/prometheus",
+        first_build="4 minutes",
+        may_be_on_path=True,
+        on_demand=True,
+    ),
+    "promtool": Program(
+        family="prometheus",
+        package="github.com/prometheus/prometheus/cmd/promtool",
+        first_build="a minute after prometheus",
+        may_be_on_path=True,
+        on_demand=True,
     ),
 }
 
@@ -199,9 +222,9 @@ def _to_stderr(line: str) -> None:
 
 
 def main() -> int:
-    """Make every program available and say where each one is."""
+    """Make every program that most tests need available and say where each one is."""
     try:
-        for name in PROGRAMS:
+        for name in (name for name, program in PROGRAMS.items() if not program.on_demand):
             print(f"{name:24} {provide(name)}", flush=True)
     except BinaryUnavailableError as error:
         print(f"error: {error}", file=sys.stderr)

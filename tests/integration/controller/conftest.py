@@ -166,8 +166,12 @@ class Site:
             if one.get("source", {}).get("component") == "gpu-remediator"
         ]
 
-    def writes_to(self, node: str, *, subresource: str | None = None) -> list[Json]:
-        """The controller's writes to this node that the API server let through."""
+    def writes_to(self, node: str) -> list[Json]:
+        """The controller's writes to this node that the API server answered with success."""
+        return [one for one in self.attempts_on(node) if one["responseStatus"]["code"] < 300]
+
+    def attempts_on(self, node: str) -> list[Json]:
+        """All of the controller's writes to this node, however they were answered."""
         account = f"system:serviceaccount:{self.cluster.namespace}:gpu-remediator"
         return [
             entry
@@ -175,9 +179,8 @@ class Site:
             if entry["user"]["username"] == account
             and entry.get("objectRef", {}).get("resource") == "nodes"
             and entry["objectRef"].get("name") == node
-            and entry["objectRef"].get("subresource") == subresource
-            and entry.get("stage") == "ResponseComplete"
-            and entry["responseStatus"]["code"] < 300
+            and "subresource" not in entry["objectRef"]
+            and "responseStatus" in entry
         ]
 
 

@@ -1,4 +1,6 @@
-"""The three requests an agent makes: read its Node, patch its status, create an Event.
+"""The requests an agent makes: read its Node, patch its status, create an Event.
+
+And, where it is asked to and allowed to, list the pods and ResourceSlices of its node.
 
 Reading is by narrow structs: a Node is 25 KiB, what we need of it is not. Every request
 has a deadline. Nothing is repeated here but what a stale kept connection or an old token
@@ -162,6 +164,14 @@ class NodeApi:
         """
         path = f"/api/v1/nodes/{self.node}?resourceVersion=0"
         return decode_node(await self._request("GET", path, None, "get", "nodes"))
+
+    async def list_objects(self, path: str, *, resource: str) -> bytes:
+        """The body of a list request that one of the optional roles allows.
+
+        Raises:
+            ApiError: the subclass says why.
+        """
+        return await self._request("GET", path, None, "list", resource)
 
     async def patch_status(self, body: bytes) -> NodeView:
         """Strategic-merge patch of ``nodes/status``; the Node after it.

@@ -20,13 +20,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from node_agent.attribution.model import PodMap
 from node_agent.health.conditions import View, desired
 from node_agent.health.store import StoreError, load, save
 from node_agent.monitor import Monitor
+from node_agent.nvml.model import NvmlState, NvmlView
 from node_agent.publish.access import find_access
+from node_agent.publish.counters import DEFAULT_FILES, load_counters, load_fields
+from node_agent.publish.dcgm import DcgmMetrics
+from node_agent.publish.dcgm_rows import LabelOptions
 from node_agent.publish.events import EventRecorder
-from node_agent.publish.metrics import FaultMetrics, SelfMetrics
+from node_agent.publish.metrics import SelfMetrics
 from node_agent.publish.node_api import ApiError, NodeApi, NodeView
+from node_agent.publish.page import MetricsPage, Snapshot
 from node_agent.publish.publisher import Publisher
 from node_agent.publish.web import ListenError, LocalServer, PublicServer
 from node_agent.sources.kernel_log import KernelLog, KernelLogPaths, Mode, SourceState
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from node_agent.health.operator import SetHealthy
     from node_agent.health.state import NodeHealth
     from node_agent.settings import Settings
+    from node_agent.xid.catalogue import Catalogue
 
 _SAVE_SECONDS: Final = 2.0
 """Mere counts and positions are saved at most this often; changed faults at once."""
@@ -70,8 +77,9 @@ class App:
         loaded = load(self._state_file)
         if loaded.note:
             log.error("state lost", reason=loaded.note)
+        catalogue = load_catalogue()
         self._kernel_log = KernelLog(
-            catalogue=load_catalogue(),
+            catalogue=catalogue,
             mode=settings.kernel_log,
             paths=_log_paths(settings),
             resume=loaded.health.position,
@@ -91,7 +99,14 @@ class App:
             clock=clock,
         )
         self._self_metrics = SelfMetrics(node=settings.node)
-        self._fault_metrics = FaultMetrics()
+        self._page = MetricsPage(
+            read=self._snapshot,
+            dcgm=_dcgm(settings, catalogue, log),
+            extra=self._self_metrics.blocks,
+            interval=settings.metrics_interval,
+            wall=time.time,
+            clock=clock,
+        )
         self._events = EventRecorder(
             api=self._api,
             clock=clock,
@@ -126,14 +141,16 @@ class App:
             boot_id=self._kernel_log.boot_id,
             expected_gpus=settings.expected_gpus,
             info_age=settings.info_age,
+            catalogue=catalogue,
             wall=time.time,
             changed=self._changed,
             say=self._events.say,
             log=log,
         )
         self._events.assume(self.monitor.health.faults)
-        self._public = PublicServer(metrics=self._render, ready=self._not_ready)
+        self._public = PublicServer(page=self._page.serve, ready=self._not_ready)
         self._local = LocalServer(set_healthy=self._set_healthy, wall=time.time)
+        self.monitor.take_nvml(NvmlView(state=NvmlState.NO_LIBRARY))
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT; then write what is not written yet.
@@ -168,6 +185,7 @@ class App:
             self._save(),
             self._age(),
             self._measure_lag(),
+            self._page.run(),
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
@@ -319,21 +337,40 @@ class App:
 
     # -- endpoints -------------------------------------------------------------------------
 
-    def _render(self) -> bytes:
-        faults = self._fault_metrics.render(
-            self.monitor.health,
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            health=self.monitor.health,
             devices=self.monitor.devices,
             conditions=self._desired.conditions if self._desired else (),
             views=self.monitor.views,
             counters=self._kernel_log.counters,
             source=self._kernel_log.state,
+            nvml=self.monitor.nvml,
+            pods=PodMap(),
         )
-        return faults + self._self_metrics.render()
 
     def _not_ready(self) -> str:
         if not self.monitor.checked:
             return "the first full check is not over"
         return "" if self._published else "nothing is published yet"
+
+
+def _dcgm(settings: Settings, catalogue: Catalogue, log: FilteringBoundLogger) -> DcgmMetrics:
+    path = settings.dcgm_counters or DEFAULT_FILES[settings.dcgm_names]
+    counters = load_counters(path, load_fields())
+    if counters.skipped:
+        log.warning("DCGM fields that NVML cannot fill", file=str(path), fields=counters.skipped)
+    return DcgmMetrics(
+        counters=counters,
+        options=LabelOptions(
+            hostname=settings.node,
+            hostname_label=settings.dcgm_hostname_label.text(settings.dcgm_names),
+            old_labels=settings.dcgm_old_labels,
+            row_per_pod=settings.dcgm_row_per_pod,
+            pod_uid=settings.dcgm_pod_uid,
+        ),
+        xid_text=lambda code: catalogue.of_xid(code).text or "Unknown Error",
+    )
 
 
 def _log_paths(settings: Settings) -> KernelLogPaths:

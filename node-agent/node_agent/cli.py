@@ -93,6 +93,7 @@ def _run(settings: Settings) -> int:
     from node_agent.app import App  # noqa: PLC0415
     from node_agent.log import make_logger  # noqa: PLC0415
     from node_agent.publish.access import AccessError  # noqa: PLC0415
+    from node_agent.publish.counters import CountersError  # noqa: PLC0415
     from node_agent.publish.web import ListenError  # noqa: PLC0415
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter that nobody asked for
@@ -103,7 +104,7 @@ def _run(settings: Settings) -> int:
 
     try:
         asyncio.run(agent())
-    except (AccessError, ListenError) as error:
+    except (AccessError, CountersError, ListenError) as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all
         return FAILURE
     return 0

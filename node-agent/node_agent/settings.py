@@ -21,7 +21,10 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from node_agent.attribution.device_ids import Patterns
+from node_agent.attribution.model import CLUSTER_LOOKUPS
 from node_agent.contract import HEARTBEAT_SECONDS
+from node_agent.publish.dcgm_rows import HostnameLabel, Names
 from node_agent.sources.kernel_log.model import Mode
 
 
@@ -132,6 +135,34 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     listen: Annotated[
         str, _doc("Address and port of /metrics, /healthz and /readyz; port 0: any free one.")
     ] = "0.0.0.0:9400"
+    metrics_interval: Annotated[
+        Duration,
+        _doc("How often new values show on /metrics, at least 1s; a fault shows at once."),
+    ] = Duration(5)
+    dcgm_names: Annotated[
+        Names,
+        _doc("Release line of DCGM-Exporter whose default families, names and units are used."),
+    ] = Names.OLD
+    dcgm_counters: Annotated[
+        str,
+        _doc(
+            "Counters file in DCGM-Exporter's CSV format that says which DCGM families are on; "
+            "empty: the defaults of `dcgm_names`."
+        ),
+    ] = ""
+    dcgm_hostname_label: Annotated[
+        HostnameLabel,
+        _doc("Spelling of the node name's label; `auto`: `Hostname` for 4.8, `hostname` for 4.9."),
+    ] = HostnameLabel.AUTO
+    dcgm_old_labels: Annotated[
+        bool,
+        _doc("DCGM-Exporter's old label names: uuid, pod_name, pod_namespace, container_name."),
+    ] = False
+    dcgm_row_per_pod: Annotated[
+        bool,
+        _doc("A GPU that pods share has its DCGM rows once for each pod: sums count it twice."),
+    ] = False
+    dcgm_pod_uid: Annotated[bool, _doc("Also the label pod_uid on DCGM rows.")] = False
     kubeconfig: Annotated[
         str, _doc("Kubeconfig to use outside a cluster; empty: the pod's service account.")
     ] = ""
@@ -162,6 +193,46 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     info_age: Annotated[
         Duration, _doc("Informational faults are forgotten when not seen for this long.")
     ] = Duration(3600)
+    kubelet_folder: Annotated[
+        str,
+        _doc(
+            "The kubelet's folder; pods are learned from its `pod-resources/kubelet.sock`. k0s "
+            "and MicroK8s have another one. Empty: do not ask the kubelet."
+        ),
+    ] = "/var/lib/kubelet"
+    pods_interval: Annotated[
+        Duration,
+        _doc("How often the kubelet is asked for pods when nothing happens, at least 1s."),
+    ] = Duration(30)
+    gpu_resources: Annotated[
+        str,
+        _doc(
+            "Resource names that are GPUs, comma-separated, `*` at an end for all that begin so. "
+            "Add the names that your device plugin gives."
+        ),
+    ] = "nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*"
+    proc_root: Annotated[
+        str, _doc("The host's procfs, to find the pods of processes; it needs hostPID.")
+    ] = "/proc"
+    pod_log_folder: Annotated[
+        str,
+        _doc(
+            "Folder with the kubelet's `pods` and `containers`: names of pods by uid. Only names "
+            "of entries are read, no logs. Empty: do not look."
+        ),
+    ] = "/var/log"
+    cluster_lookups: Annotated[
+        str,
+        _doc(
+            "What to ask the API server about this node: `pods` (uid, labels, phase), "
+            "`resource_slices` (DRA devices); comma-separated. Each needs its role of "
+            "deploy/agent/optional."
+        ),
+    ] = ""
+    pod_labels: Annotated[
+        str,
+        _doc("Labels of pods to take over, comma-separated, `*` at an end for all that begin so."),
+    ] = ""
     log_format: Annotated[
         LogFormat, _doc("Own log: `json`, `console`, or `auto` (console in a terminal).")
     ] = LogFormat.AUTO
@@ -213,7 +284,12 @@ def definitions() -> Iterator[Definition]:
 _SERVICE_LINK: Final = re.compile(
     rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-_KINDS: Final[dict[type, str]] = {str: "text", int: "number", Duration: "duration"}
+_KINDS: Final[dict[type, str]] = {
+    str: "text",
+    int: "number",
+    bool: "true | false",
+    Duration: "duration",
+}
 
 
 def load_settings(
@@ -286,9 +362,23 @@ def _check_one(name: str, value: object, source: str) -> None:
 
 def _check(settings: Settings) -> None:
     """Limits that a type cannot say."""
-    for name, least in (("heartbeat", 10), ("pci_interval", 1), ("node_interval", 0.1)):
+    for name, least in (
+        ("heartbeat", 10),
+        ("pci_interval", 1),
+        ("node_interval", 0.1),
+        ("metrics_interval", 1),
+    ):
         if getattr(settings, name) < least:
             raise SettingsError(f"{name}: at least {Duration(least)} is needed")
+    for name in ("gpu_resources", "pod_labels"):
+        try:
+            Patterns(getattr(settings, name))
+        except ValueError as error:
+            raise SettingsError(f"{name}: {error}") from error
+    for word in filter(None, map(str.strip, settings.cluster_lookups.split(","))):
+        if word not in CLUSTER_LOOKUPS:
+            known = ", ".join(sorted(CLUSTER_LOOKUPS))
+            raise SettingsError(f"cluster_lookups: {word!r} is none of {known}")
     try:
         port = settings.listen_address[1]
     except ValueError:
@@ -298,6 +388,7 @@ def _check(settings: Settings) -> None:
 
 
 _MAX_PORT: Final = 65535
+_LEAST: Final = {"heartbeat": 10, "pci_interval": 1, "node_interval": 0.1, "metrics_interval": 1}
 
 
 def _decode(kind: type, value: object) -> object:

@@ -1,22 +1,21 @@
-"""``/metrics``: our own text for the fault families, ``prometheus_client`` for the agent itself.
+"""Families about faults, conditions and the kernel log, and those about the agent itself.
 
-The fault families are rendered when the state has changed and kept as bytes: a scrape of an
-unchanged node costs a join. Ages are exposed as timestamps, so that they need no rendering.
-Names and units follow the Prometheus conventions; ``docs/agent/metrics.md`` lists them.
+Ages are exposed as timestamps, so that they do not change while nothing happens. Names and
+units follow the Prometheus conventions; ``docs/agent/metrics.md`` lists them.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info
-from prometheus_client.exposition import generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from node_agent import __version__
 from node_agent.contract import ConditionStatus, FaultKind
+from node_agent.publish.exposition import Block, Family, block, braces, number
 from node_agent.sources.pci_sysfs import DeviceClass
 from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
 
@@ -29,17 +28,6 @@ if TYPE_CHECKING:
     from node_agent.health.state import NodeHealth
     from node_agent.sources.kernel_log import Counters, SourceState
     from node_agent.sources.pci_sysfs import Device
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Family(NamedTuple):
-    """Name, type and help of one family of ours."""
-
-    name: str
-    kind: str
-    doc: str
-
 
 XID_EPISODES = Family(
     "gpu_xid_errors_total", "counter", "Xid episodes (lines within 30 s are one)."
@@ -139,43 +127,42 @@ class SelfMetrics:
             registry=self.registry,
         )
 
-    def render(self) -> bytes:
-        """Text of the exposition format."""
-        return generate_latest(self.registry)
-
-
-class FaultMetrics:
-    """Renders the fault families and keeps the bytes until the state changes."""
-
-    def __init__(self) -> None:
-        """Nothing rendered yet."""
-        self._of: tuple[object, ...] = ()
-        self._text = b""
-
-    def render(
-        self,
-        health: NodeHealth,
-        *,
-        devices: tuple[Device, ...],
-        conditions: tuple[Condition, ...],
-        views: Mapping[View, ViewState],
-        counters: Counters,
-        source: SourceState,
-    ) -> bytes:
-        """Text of the exposition format for this state."""
-        of = (health, devices, conditions, tuple(views.values()))
-        if self._of[:1] != (health,) or self._of != of:
-            blocks = (
-                *_fault_blocks(health),
-                *_device_blocks(health, devices),
-                *_condition_blocks(conditions),
-                _block(VIEW_UP, (({"view": v.value}, float(s.up)) for v, s in views.items())),
+    def blocks(self) -> Iterator[Block]:
+        """All of them now."""
+        for metric in self.registry.collect():
+            suffix = _SUFFIXES.get(metric.type, "")
+            family = Family(metric.name + suffix, metric.type, metric.documentation)
+            yield Block(
+                family,
+                [
+                    (sample.name + braces(sample.labels), number(sample.value))
+                    for sample in metric.samples
+                    if not sample.name.endswith("_created")
+                ],
             )
-            self._of, self._text = of, "".join(blocks).encode()
-        return self._text + "".join(_log_blocks(counters, source)).encode()
 
 
-def _fault_blocks(health: NodeHealth) -> Iterator[str]:
+_SUFFIXES: Final = {"counter": "_total", "info": "_info"}
+
+
+def state_blocks(
+    health: NodeHealth,
+    *,
+    devices: tuple[Device, ...],
+    conditions: tuple[Condition, ...],
+    views: Mapping[View, ViewState],
+    counters: Counters,
+    source: SourceState,
+) -> Iterator[Block]:
+    """What the agent knows without NVML: faults, devices on PCI, conditions, the kernel log."""
+    yield from _fault_blocks(health)
+    yield from _device_blocks(health, devices)
+    yield from _condition_blocks(conditions)
+    yield block(VIEW_UP, (({"view": v.value}, float(s.up)) for v, s in views.items()))
+    yield from _log_blocks(counters, source)
+
+
+def _fault_blocks(health: NodeHealth) -> Iterator[Block]:
     families = {
         FaultKind.XID: (XID_EPISODES, XID_LINES),
         FaultKind.SXID: (SXID_EPISODES, SXID_LINES),
@@ -192,8 +179,8 @@ def _fault_blocks(health: NodeHealth) -> Iterator[str]:
             }
             for t in totals
         ]
-        yield _block(episodes, zip(labels, (float(t.episodes) for t in totals), strict=True))
-        yield _block(lines, zip(labels, (float(t.lines) for t in totals), strict=True))
+        yield block(episodes, zip(labels, (float(t.episodes) for t in totals), strict=True))
+        yield block(lines, zip(labels, (float(t.lines) for t in totals), strict=True))
     faults = health.worst_first()
     labels = [
         {
@@ -208,9 +195,9 @@ def _fault_blocks(health: NodeHealth) -> Iterator[str]:
         }
         for f in faults
     ]
-    yield _block(FAULT_ACTIVE, ((each, 1.0) for each in labels))
-    yield _block(FAULT_SEEN, zip(labels, (f.last_seen for f in faults), strict=True))
-    yield _block(
+    yield block(FAULT_ACTIVE, ((each, 1.0) for each in labels))
+    yield block(FAULT_SEEN, zip(labels, (f.last_seen for f in faults), strict=True))
+    yield block(
         RECOVERY,
         (
             ({"pci": f.pci, "UUID": f.gpu, "action": f.reason}, 1.0)
@@ -220,17 +207,17 @@ def _fault_blocks(health: NodeHealth) -> Iterator[str]:
     )
 
 
-def _device_blocks(health: NodeHealth, devices: Iterable[Device]) -> Iterator[str]:
+def _device_blocks(health: NodeHealth, devices: Iterable[Device]) -> Iterator[Block]:
     expected = Tally(health.expected.values())
     alive = {device.pci for device in devices if device.answers}
     seen = Tally(device.kind for device in devices if device.answers)
     lost = Tally(kind for pci, kind in health.expected.items() if pci not in alive)
     for family, tally in ((EXPECTED, expected), (SEEN, seen), (LOST, lost)):
-        yield _block(family, (({"class": c.value}, float(tally[c])) for c in DeviceClass))
+        yield block(family, (({"class": c.value}, float(tally[c])) for c in DeviceClass))
 
 
-def _condition_blocks(conditions: Iterable[Condition]) -> Iterator[str]:
-    yield _block(
+def _condition_blocks(conditions: Iterable[Condition]) -> Iterator[Block]:
+    yield block(
         CONDITION,
         (
             ({"type": c.type.value, "status": status.value}, float(c.status is status))
@@ -240,8 +227,8 @@ def _condition_blocks(conditions: Iterable[Condition]) -> Iterator[str]:
     )
 
 
-def _log_blocks(counters: Counters, source: SourceState) -> Iterator[str]:
-    yield _block(LOG_SOURCE, (({"source": source.source}, float(source.working)),))
+def _log_blocks(counters: Counters, source: SourceState) -> Iterator[Block]:
+    yield block(LOG_SOURCE, (({"source": source.source}, float(source.working)),))
     for family, value in (
         (LOG_LINES, counters.lines),
         (LOG_MATCHED, counters.matched),
@@ -250,17 +237,4 @@ def _log_blocks(counters: Counters, source: SourceState) -> Iterator[str]:
         (LOG_OVERRUNS, counters.overruns),
         (LOG_GAPS, counters.gaps),
     ):
-        yield _block(family, (({}, float(value)),))
-
-
-def _block(family: Family, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    lines = [f"# HELP {family.name} {family.doc}\n# TYPE {family.name} {family.kind}\n"]
-    for labels, value in samples:
-        text = ",".join(f'{name}="{_escaped(each)}"' for name, each in labels.items())
-        number = str(int(value)) if value == int(value) else repr(value)
-        lines.append(f"{family.name}{{{text}}} {number}\n" if text else f"{family.name} {number}\n")
-    return "".join(lines)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        yield block(family, (({}, float(value)),))

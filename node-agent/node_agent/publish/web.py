@@ -18,13 +18,13 @@ from aiohttp import web
 
 from node_agent.health.conditions import describe
 from node_agent.health.operator import TimeError, parse_time
-from node_agent.publish.metrics import CONTENT_TYPE
 
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node_agent.health.operator import SetHealthy
+    from node_agent.publish.page import Served
 
 SET_HEALTHY: Final = "/set-healthy"
 _MAX_BODY: Final = 4096
@@ -51,12 +51,12 @@ class PublicServer:
     """``/metrics``, ``/healthz`` and ``/readyz``.
 
     Args:
-        metrics: renders the page.
+        page: the metrics page for the headers `Accept` and `Accept-Encoding`.
         ready: why the agent is not ready; empty when it is.
     """
 
-    def __init__(self, *, metrics: Callable[[], bytes], ready: Callable[[], str]) -> None:
-        self._metrics = metrics
+    def __init__(self, *, page: Callable[[str, str], Served], ready: Callable[[], str]) -> None:
+        self._page = page
         self._ready = ready
         self._runner: web.AppRunner | None = None
 
@@ -84,8 +84,10 @@ class PublicServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _get_metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        headers = request.headers
+        served = self._page(headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
+        return web.Response(body=served.body, headers=served.headers)
 
     async def _get_health(self, _: web.Request) -> web.Response:
         # That this answers is the proof: the loop runs, and a task that dies ends the process.

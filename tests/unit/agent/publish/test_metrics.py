@@ -1,4 +1,4 @@
-"""The fault families: readable by others, kept while nothing changes."""
+"""The fault families: readable by others."""
 
 import msgspec
 import pytest
@@ -7,7 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from node_agent.health.conditions import View, ViewState, desired
 from node_agent.health.fold import observe, scanned
 from node_agent.health.state import NodeHealth
-from node_agent.publish.metrics import FAMILIES, FaultMetrics, SelfMetrics
+from node_agent.publish.exposition import Format, merged, text_of
+from node_agent.publish.metrics import FAMILIES, SelfMetrics, state_blocks
 from node_agent.sources.kernel_log import Counters, SourceState
 from node_agent.sources.pci_sysfs import Device, DeviceClass
 from tests.unit.agent.health.builders import GPU, OTHER_GPU, RESET_WANTED, sxid, xid
@@ -27,29 +28,32 @@ def health() -> NodeHealth:
     )
 
 
-def render(metrics: FaultMetrics, state: NodeHealth, counters: Counters | None = None) -> bytes:
-    return metrics.render(
-        state,
-        devices=DEVICES,
-        conditions=desired(state, VIEWS, written=()).conditions,
-        views=VIEWS,
-        counters=counters or Counters(),
-        source=SourceState("file", working=True),
+def render(state: NodeHealth) -> str:
+    blocks, _ = merged(
+        state_blocks(
+            state,
+            devices=DEVICES,
+            conditions=desired(state, VIEWS, written=()).conditions,
+            views=VIEWS,
+            counters=Counters(),
+            source=SourceState("file", working=True),
+        )
     )
+    return text_of(blocks, Format.TEXT)
 
 
-def samples(text: bytes) -> dict[tuple[str, ...], float]:
+def samples(text: str) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *(sample.labels.get(k, "") for k in ("xid", "sxid", "class", "action"))): (
             sample.value
         )
-        for family in text_string_to_metric_families(text.decode())
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
 
 def test_a_parser_of_others_reads_what_the_state_says() -> None:
-    found = samples(render(FaultMetrics(), health()))
+    found = samples(render(health()))
     assert found["gpu_xid_errors_total", "79", "", "", ""] == 1
     assert found["gpu_xid_lines_total", "79", "", "", ""] == 3
     assert found["gpu_sxid_errors_total", "", "20034", "", ""] == 1
@@ -60,18 +64,10 @@ def test_a_parser_of_others_reads_what_the_state_says() -> None:
 
 
 def test_every_family_is_there_with_help_and_no_other() -> None:
-    families = list(text_string_to_metric_families(render(FaultMetrics(), health()).decode()))
+    families = list(text_string_to_metric_families(render(health())))
     names = {f.name + ("_total" if f.type == "counter" else "") for f in families}
     assert names == {family.name for family in FAMILIES}
     assert all(family.documentation for family in families)
-
-
-def test_log_counters_are_fresh_although_the_rest_is_kept() -> None:
-    metrics, state, counters = FaultMetrics(), health(), Counters()
-    first = render(metrics, state, counters)
-    counters.lines = 7
-    assert b"gpu_kernel_log_lines_total 7\n" in render(metrics, state, counters)
-    assert b"gpu_kernel_log_lines_total 0\n" in first
 
 
 def test_odd_label_values_are_escaped() -> None:
@@ -80,12 +76,13 @@ def test_odd_label_values_are_escaped() -> None:
 
     odd = msgspec.structs.replace(fault, subcode='a"b\\c\nd')
     state = msgspec.structs.replace(state, faults={key: odd})
-    families = text_string_to_metric_families(render(FaultMetrics(), state).decode())
+    families = text_string_to_metric_families(render(state))
     active = next(f for f in families if f.name == "gpu_fault_active")
     assert active.samples[0].labels["subcode"] == 'a"b\\c\nd'
 
 
 @pytest.mark.parametrize("name", ["gpu_agent_build_info", "process_resident_memory_bytes"])
 def test_self_metrics_have_a_registry_of_their_own(name: str) -> None:
-    assert name.encode() in SelfMetrics(node="n").render()
+    text = text_of(SelfMetrics(node="n").blocks(), Format.TEXT)
+    assert name in {family.name for family in text_string_to_metric_families(text)}
     SelfMetrics(node="n")  # a second one does not clash with the first

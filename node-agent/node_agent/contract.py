@@ -78,9 +78,13 @@ class Reason(StrEnum):
     ROW_REMAP_FAILURE = "RowRemapFailure"
     ROW_REMAP_PENDING = "RowRemapPending"
     UNCORRECTABLE_ECC = "UncorrectableECC"
+    PAGE_RETIREMENT_PENDING = "PageRetirementPending"
+    PAGE_RETIREMENT_LIMIT = "PageRetirementLimit"
     HW_THERMAL_SLOWDOWN = "HwThermalSlowdown"
+    SW_THERMAL_SLOWDOWN = "SwThermalSlowdown"
     TEMPERATURE_OVER_LIMIT = "TemperatureOverLimit"
     NVLINK_DOWN = "NVLinkDown"
+    NVLINK_ERRORS = "NVLinkErrors"
     PCIE_LINK_DEGRADED = "PCIeLinkDegraded"
     FABRIC_UNHEALTHY = "FabricUnhealthy"
     NVML_TIMEOUT = "NVMLTimeout"
@@ -121,7 +125,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     ``pci`` is ``dddd:bb:dd.f`` in lower-case hex. ``count`` is episodes, ``lines``
     raw reports. ``action`` is what NVIDIA's catalogue or the driver advises.
-    Times are UTC.
+    ``sources`` are the agent's views that saw it, ``pid`` and ``process`` (truncated by the
+    kernel to 15 characters) the last process that the driver named. Times are UTC.
     """
 
     kind: FaultKind
@@ -141,6 +146,9 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     mig: Instance | None = None
     pods: tuple[str, ...] = ()
     message: str = ""
+    pid: int | None = None
+    process: str = ""
+    sources: tuple[str, ...] = ()
 
 
 class Truncated(msgspec.Struct, frozen=True, omit_defaults=True):

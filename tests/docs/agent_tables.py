@@ -26,7 +26,8 @@ from node_agent.contract import (
     Truncated,
 )
 from node_agent.health.conditions import SOURCES, View
-from node_agent.health.rules import BEYOND_A_RESET, RULES, Clear, Rule
+from node_agent.health.rules import BEYOND_A_RESET, LEVEL_SUBCODES, RULES, Clear, Rule
+from node_agent.health.signals import SIGNALS
 from node_agent.publish.metrics import FAMILIES, SelfMetrics
 from node_agent.settings import definitions
 
@@ -98,10 +99,22 @@ def beyond_table() -> str:
 
 def sources_table() -> str:
     rows = (
-        [kind, _views(s.raisers), _views(s.needed), s.fine or "*never written by this version*"]
+        [
+            kind,
+            _views(s.raisers),
+            " or ".join(_views(needed) for needed in s.needed),
+            _views(s.heard) if s.heard else "",
+            s.fine,
+        ]
         for kind, s in SOURCES.items()
     )
-    return table(("condition", "can be raised by", "`False` needs", "`False` means"), rows)
+    head = ("condition", "can be raised by", "`False` needs", "and not away", "`False` means")
+    return table(head, rows)
+
+
+def signals_table() -> str:
+    rows = ([f"`{s.level}`", s.severity, s.raises, s.ends] for s in SIGNALS)
+    return table(("fault", "severity", "begins", "ends"), rows)
 
 
 def families_table() -> str:
@@ -167,6 +180,7 @@ TABLES: Final = {
     "schema": schema_table,
     "self": self_table,
     "settings": settings_table,
+    "signals": signals_table,
     "sources": sources_table,
     "words": words_table,
 }
@@ -179,7 +193,10 @@ def _escaped(cell: str) -> str:
 def _matches(rule: Rule) -> str:
     parts = [rule.kind.value] if rule.kind else ["any"]
     parts += [", ".join(str(code) for code in sorted(rule.codes))] if rule.codes else []
-    parts += [", ".join(sorted(rule.subcodes))] if rule.subcodes else []
+    if rule.subcodes == LEVEL_SUBCODES:
+        parts += ["signal of NVML (below)"]
+    elif rule.subcodes:
+        parts += [", ".join(sorted(rule.subcodes))]
     parts += [f"severity {rule.severity.value}"] if rule.severity else []
     return " ".join(parts)
 

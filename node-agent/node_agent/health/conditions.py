@@ -33,49 +33,69 @@ class View(StrEnum):
     """What the agent can look at. Each can be missing without harm to the others."""
 
     KERNEL_LOG = "kernel_log"
+    NVML = "nvml"
+    TRACEPOINT = "tracepoint"
     PCI = "pci"
+    POD_RESOURCES = "pod_resources"
+    PROCESSES = "processes"
+    PODS = "pods"
+    RESOURCE_SLICES = "resource_slices"
     BOOT_ID = "boot_id"
     STATE_FILE = "state_file"
     LOCAL_SOCKET = "local_socket"
 
 
 class ViewState(NamedTuple):
-    """Whether a view works now; if not, why, in words for people."""
+    """Whether a view works now; if not, why, in words for people.
+
+    ``absent``: it is off because this node has no such thing, or a setting says so; nothing
+    that was ever checked rests on it.
+    """
 
     up: bool
     reason: str = ""
+    absent: bool = False
 
 
 class _Sources(NamedTuple):
-    """``raisers``: views that can make it true; ``needed``: all that ``False`` rests on."""
+    """What can make a condition true, and what ``False`` rests on.
+
+    ``raisers``: views that can raise it. ``needed``: sets of views; all of one set must work.
+    ``heard``: views that must not be away on a node that has them, since they may know better.
+    """
 
     raisers: frozenset[View]
-    needed: frozenset[View]
+    needed: tuple[frozenset[View], ...]
+    heard: frozenset[View]
     fine: str
 
 
 _LOG: Final = frozenset((View.KERNEL_LOG,))
+_NVML: Final = frozenset((View.NVML,))
 _NOTHING: Final[frozenset[View]] = frozenset()
+_BOTH: Final = _LOG | _NVML
 
 SOURCES: Final[Mapping[ConditionType, _Sources]] = {
-    ConditionType.XID_ERROR: _Sources(_LOG, _LOG, "no unresolved Xid or SXid in the kernel log"),
+    ConditionType.XID_ERROR: _Sources(
+        _BOTH | {View.TRACEPOINT}, (_LOG,), _NOTHING, "no unresolved Xid or SXid"
+    ),
     ConditionType.RECOVERY_ACTION_REQUIRED: _Sources(
-        _LOG, _LOG, "the driver has asked for no recovery action (Xid 154)"
+        _BOTH, (_LOG, _NVML), _NVML, "the driver asks for no recovery action"
     ),
     ConditionType.LOST: _Sources(
-        frozenset((View.KERNEL_LOG, View.PCI)),
-        frozenset((View.PCI,)),
+        _BOTH | {View.PCI},
+        (frozenset((View.PCI,)),),
+        _NOTHING,
         "every expected device is on PCI and answers",
     ),
-    ConditionType.MEMORY_DEGRADED: _Sources(
-        _LOG, _LOG, "no unresolved memory fault in the kernel log"
+    ConditionType.MEMORY_DEGRADED: _Sources(_BOTH, (_LOG,), _NVML, "no unresolved memory fault"),
+    ConditionType.OVERHEATING: _Sources(
+        _NVML, (_NVML,), _NOTHING, "no thermal slowdown, no temperature at its limit"
     ),
     ConditionType.INTERCONNECT_DEGRADED: _Sources(
-        _LOG, _LOG, "no unresolved NVLink or NVSwitch fault in the kernel log"
+        _BOTH, (_LOG,), _NVML, "no unresolved NVLink, NVSwitch, fabric or PCIe link fault"
     ),
-    # Sources of these two are not built yet.
-    ConditionType.OVERHEATING: _Sources(_NOTHING, _NOTHING, ""),
-    ConditionType.DRIVER_UNRESPONSIVE: _Sources(_NOTHING, _NOTHING, ""),
+    ConditionType.DRIVER_UNRESPONSIVE: _Sources(_NVML, (_NVML,), _NOTHING, "NVML answers in time"),
 }
 _MAX_NAMED: Final = 3
 
@@ -140,9 +160,10 @@ def condition_of(
 
 
 def _why_unknown(sources: _Sources, health: NodeHealth, views: Mapping[View, ViewState]) -> str:
-    if not sources.raisers:
-        return "this agent has no source for it"
-    down = [view for view in sorted(sources.needed) if not views[view].up]
+    """Why nobody can tell that all is well; empty if one can."""
+    away = [view for view in sorted(sources.heard) if not views[view].up and not views[view].absent]
+    lacking = [[v for v in sorted(needed) if not views[v].up] for needed in sources.needed]
+    down = min(lacking, key=len) or away
     if down:
         return "; ".join(f"{view.value} does not work: {views[view].reason}" for view in down)
     if health.forgotten:
@@ -150,7 +171,7 @@ def _why_unknown(sources: _Sources, health: NodeHealth, views: Mapping[View, Vie
             "the state file was unreadable, so faults of earlier boots are not known; "
             "set-healthy says that there are none"
         )
-    if View.PCI in sources.needed and not health.expected:
+    if any(View.PCI in needed for needed in sources.needed) and not health.expected:
         return "no GPU is on PCI and none was ever seen there"
     return ""
 
@@ -182,7 +203,7 @@ def _message(root: OpenFault, raisers: list[OpenFault]) -> str:
 
 def describe(fault: OpenFault) -> str:
     """One fault in one line, for people: ``Xid 79 on 0000:3b:00.0 (GPU-…): GPU has …``."""
-    where = f" on {fault.pci}" if fault.pci and fault.code is not None else ""
+    where = f" on {fault.pci}" if fault.pci and fault.kind is not FaultKind.LOST else ""
     gpu = f" ({fault.gpu})" if fault.gpu else ""
     return f"{_name(fault)}{where}{gpu}" + (f": {fault.message}" if fault.message else "")
 
@@ -192,4 +213,6 @@ def _name(fault: OpenFault) -> str:
         return f"SXid {fault.code}"
     if fault.code is not None:
         return f"Xid {fault.code}"
-    return "GPU lost" if fault.kind is FaultKind.LOST else fault.kind.value
+    if fault.kind is FaultKind.LOST:
+        return "GPU lost"
+    return fault.subcode or fault.kind.value

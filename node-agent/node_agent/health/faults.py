@@ -14,16 +14,22 @@ import msgspec
 from node_agent.contract import MAX_TIMES, Fault, FaultKind, Instance, Reason, Severity
 from node_agent.health.rules import Clear, Rule, is_cleared_by, rule_for
 from node_agent.xid.catalogue import Action
+from node_agent.xid.episodes import FaultKey
 from node_agent.xid.parse import RECOVERY_ACTION_CHANGED, XidReport
+
+
+MAX_PODS: Final = 8
 
 
 class Seen(msgspec.Struct, frozen=True):
     """Lines of one fault that stand together, and whether they open an episode.
 
-    ``kind`` and ``code`` name the fault that they belong to, which is not always the one
-    of their own text: "fallen off the bus" beside an Xid 79 is that Xid.
+    ``key`` names the fault that they belong to, which is not always the one of their own
+    text: "fallen off the bus" beside an Xid 79 is that Xid. None: it is their own.
     ``first`` and ``last`` are epoch seconds. ``new_episode`` says whether they open one;
-    ``lines`` is how many raw reports they are.
+    ``lines`` is how many raw reports they are. ``source`` is the view that saw it. ``vague``:
+    its verdict is a guess, since the source has no text, so it overrules nothing.
+    ``pods`` are ``namespace/name`` of those that it hit.
     """
 
     report: XidReport
@@ -32,12 +38,18 @@ class Seen(msgspec.Struct, frozen=True):
     new_episode: bool = True
     lines: int = 1
     root_cause: int | None = None
-    kind: FaultKind | None = None
-    code: int | None = None
+    key: FaultKey | None = None
+    source: str = "kernel-log"
+    vague: bool = False
+    pods: tuple[str, ...] = ()
 
 
 class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """A fault that nothing has cleared yet. ``reason`` is set where the rule leaves it open."""
+    """A fault that nothing has cleared yet.
+
+    ``reason`` is set where the rule leaves it open. ``guessed``: no source has told more than
+    a number yet.
+    """
 
     kind: FaultKind
     severity: Severity
@@ -58,6 +70,11 @@ class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
     times: tuple[float, ...] = ()
     boot_id: str = msgspec.field(default="", name="bootID")
     message: str = ""
+    pid: int | None = None
+    process: str = ""
+    pods: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    guessed: bool = False
 
     @property
     def key(self) -> str:
@@ -93,24 +110,29 @@ class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
             times=tuple(_utc(time) for time in self.times),
             boot_id=self.boot_id,
             mig=None if self.gi is None else Instance(gi=self.gi, ci=self.ci),
+            pods=self.pods,
             message=self.message,
+            pid=self.pid,
+            process=self.process,
+            sources=self.sources,
         )
 
 
 def opened(seen: Seen, *, boot_id: str) -> OpenFault:
     """The fault that its first lines open."""
     report = seen.report
+    key = seen.key or FaultKey.of(report)
     return OpenFault(
-        kind=seen.kind or report.kind,
+        kind=key.kind,
         severity=report.severity,
         first_seen=seen.first,
         last_seen=seen.last,
         pci=report.pci,
         gpu=report.gpu_uuid,
-        code=report.code if seen.kind is None else seen.code,
-        subcode=report.subcode,
-        gi=report.gi,
-        ci=report.ci,
+        code=key.code,
+        subcode=key.subcode,
+        gi=key.gi,
+        ci=key.ci,
         action=str(report.action),
         application=report.application,
         reason=str(report.recovery_reason or ""),
@@ -119,6 +141,11 @@ def opened(seen: Seen, *, boot_id: str) -> OpenFault:
         times=(seen.first,),
         boot_id=boot_id,
         message=report.message,
+        pid=report.pid,
+        process=report.process,
+        pods=seen.pods[:MAX_PODS],
+        sources=(seen.source,),
+        guessed=seen.vague,
     )
 
 
@@ -136,8 +163,10 @@ def seen_again(fault: OpenFault, seen: Seen, *, boot_id: str, window: float) -> 
         and seen.first - fault.last_seen <= window
     )
     new = seen.new_episode and not running
-    worse = _RANK[report.severity] > _RANK[fault.severity]
-    newest = report if worse or report.recovery is not None else None
+    worse = _RANK[report.severity] > _RANK[fault.severity] and not seen.vague
+    # A source without text could only guess how bad it is; one that has the text knows.
+    guessed = fault.guessed and not seen.vague
+    newest = report if worse or guessed or report.recovery is not None else None
     return msgspec.structs.replace(
         fault,
         severity=report.severity if newest else fault.severity,
@@ -150,6 +179,11 @@ def seen_again(fault: OpenFault, seen: Seen, *, boot_id: str, window: float) -> 
         lines=fault.lines + seen.lines,
         times=(*fault.times, seen.first)[-MAX_TIMES:] if new else fault.times,
         boot_id=boot_id,
+        pid=fault.pid if report.pid is None else report.pid,
+        process=report.process or fault.process,
+        pods=tuple(dict.fromkeys((*fault.pods, *seen.pods)))[:MAX_PODS],
+        sources=fault.sources if seen.source in fault.sources else (*fault.sources, seen.source),
+        guessed=fault.guessed and seen.vague,
     )
 
 
@@ -173,6 +207,10 @@ def restored(fault: Fault) -> OpenFault:
         times=tuple(time.timestamp() for time in fault.times),
         boot_id=fault.boot_id,
         message=fault.message,
+        pid=fault.pid,
+        process=fault.process,
+        pods=fault.pods,
+        sources=fault.sources,
     )
 
 

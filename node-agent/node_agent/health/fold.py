@@ -47,7 +47,7 @@ class Evidence(NamedTuple):
 
 
 def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHealth:
-    """Add lines of the kernel log of boot ``boot_id``, in the order of the log."""
+    """Add reports of boot ``boot_id``, in the order in which they came."""
     faults = dict(health.faults)
     totals = dict(health.totals)
     uuids = health.uuids
@@ -63,10 +63,10 @@ def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHe
         if report.gpu_uuid and uuids.get(report.pci) != report.gpu_uuid:
             uuids = named(uuids, ((report.pci, report.gpu_uuid),))
         fresh = opened(one, boot_id=boot_id)
-        _count(totals, fresh, one)
+        before = faults.get(fresh.key)
+        _count(totals, before if before is not None and one.vague else fresh, one)
         if one.last < health.cleared_before:
             continue
-        before = faults.get(fresh.key)
         faults[fresh.key] = (
             fresh
             if before is None

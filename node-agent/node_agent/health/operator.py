@@ -14,7 +14,8 @@ import msgspec
 
 from node_agent.health.faults import OpenFault
 from node_agent.health.fold import is_pci_level
-from node_agent.health.rules import ABSENT, Clear
+from node_agent.health.levels import LINKS
+from node_agent.health.rules import ABSENT, Clear, Level
 from node_agent.health.state import NodeHealth
 
 
@@ -68,11 +69,14 @@ def set_healthy(health: NodeHealth, before: float, *, now: float) -> SetHealthy:
         return SetHealthy(health)
     gone = {fault.key for fault in cleared}
     missing = {fault.pci for fault in cleared if fault.subcode == ABSENT}
+    # Links that are down and declared well are no longer expected to be up.
+    unlinked = {f"{fault.gpu}|{LINKS}" for fault in cleared if fault.subcode == Level.NVLINK_DOWN}
     return SetHealthy(
         msgspec.structs.replace(
             health,
             faults={key: f for key, f in health.faults.items() if key not in gone},
             expected={pci: kind for pci, kind in health.expected.items() if pci not in missing},
+            baselines={k: v for k, v in health.baselines.items() if k not in unlinked},
             cleared_before=max(before, health.cleared_before),
             forgotten=False,
         ),

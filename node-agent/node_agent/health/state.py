@@ -45,6 +45,8 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     everything older than this well. ``refused`` is a ``set-healthy`` value that lay in the
     future when it was read: it stays refused, also when its time has come.
     ``forgotten``: the state before was lost and could not be restored from the Node.
+    ``baselines``: counters of NVML whose growth while no agent runs counts too, and the most
+    NVLinks that were up, by ``uuid|quantity``. ``nvml``: NVML has answered here before.
     """
 
     version: int = VERSION
@@ -57,6 +59,8 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     cleared_before: float = 0.0
     refused: str = ""
     forgotten: bool = False
+    baselines: dict[str, float] = {}
+    nvml: bool = False
 
     def worst_first(self) -> list[OpenFault]:
         """Fatal before warning before information; within each the first seen, the root, first."""

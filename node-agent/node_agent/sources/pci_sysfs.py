@@ -34,11 +34,15 @@ _ALL_ONES: Final = b"\xff\xff"
 
 
 class Device(NamedTuple):
-    """One device now. ``answers`` False: its registers read as all ones."""
+    """One device now. ``answers`` False: its registers read as all ones.
+
+    ``driver`` is the kernel driver that holds it, None if none does or that is not told.
+    """
 
     pci: str
     kind: DeviceClass
     answers: bool
+    driver: str | None = None
 
 
 class PciUnavailableError(Exception):
@@ -72,7 +76,7 @@ class PciSysfs:
         for name in listed:
             kind = self._kind(name)
             if kind is not None:
-                devices.append(Device(name, kind, self._answers(name)))
+                devices.append(Device(name, kind, self._answers(name), self._driver(name)))
         return tuple(devices)
 
     def _kind(self, name: str) -> DeviceClass | None:
@@ -88,6 +92,13 @@ class PciSysfs:
         try:
             return int((self._folder / name / file).read_text("ascii"), 16)
         except (OSError, ValueError):
+            return None
+
+    def _driver(self, name: str) -> str | None:
+        """By the link that the kernel keeps; without one the device is free or hidden from us."""
+        try:
+            return (self._folder / name / "driver").readlink().name
+        except OSError:
             return None
 
     def _answers(self, name: str) -> bool:

@@ -7,7 +7,13 @@ are two faults, while one hung GSP is one fault although eight processes report 
 The driver prints some lines of one fault with the process and some without it, so an
 unknown process joins the running episode of any.
 
-Pure: times come with the reports, on the clock of the kernel log (seconds since boot).
+Three sources report the same fault: the kernel log (everything), NVML (no text, so no
+NVLink unit, no process) and the driver's tracepoint (no process, no MIG instance). A report
+of a source that cannot know all of the identity is *partial*: what it lacks matches
+anything, whichever comes first. So one fault is one episode in any order of sources, and
+each episode knows who saw it first.
+
+Pure: times come with the reports, on one clock that all sources share.
 Memory is bounded: at most ``capacity`` faults are remembered, the one seen least
 recently goes first, and is counted.
 """
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from node_agent.contract import FaultKind, Severity
@@ -48,24 +55,38 @@ class FaultKey(NamedTuple):
         return cls(report.kind, report.pci, report.code, report.subcode, report.gi, report.ci)
 
 
+class Source(StrEnum):
+    """Who reports Xids."""
+
+    KERNEL_LOG = "kernel-log"
+    NVML = "nvml"
+    TRACEPOINT = "tracepoint"
+
+
 class Observation(NamedTuple):
     """What some lines about one fault add to what is known.
 
     ``new_episode`` is true for the lines that open one: add it to the fault's count.
     ``lines`` is how many raw lines these are: add it to the fault's lines.
     ``root_cause`` is the code this one follows, by the driver's word or by time.
+    ``new_source``: this source had not reported the episode yet; ``lag`` is by how many
+    seconds it came after the first one that did.
     """
 
     key: FaultKey
     new_episode: bool
     lines: int
     root_cause: int | None
+    new_source: bool = False
+    lag: float = 0.0
 
 
 @dataclass(slots=True)
 class _Episode:
     last: float
     root_cause: int | None
+    partial: bool
+    sources: dict[Source, float]
 
 
 _Name = tuple[FaultKey, int | None]
@@ -91,6 +112,7 @@ class EpisodeCounter:
         self._capacity = capacity
         self._episodes: OrderedDict[_Name, _Episode] = OrderedDict()
         self._roots: OrderedDict[str, _Root] = OrderedDict()
+        self._last_partial = float("-inf")
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -98,26 +120,51 @@ class EpisodeCounter:
         return len(self._episodes)
 
     def add(
-        self, report: XidReport, *, first: float, last: float | None = None, lines: int = 1
+        self,
+        report: XidReport,
+        *,
+        first: float,
+        last: float | None = None,
+        lines: int = 1,
+        source: Source = Source.KERNEL_LOG,
+        partial: bool = False,
+        seen_at: float | None = None,
     ) -> Observation:
-        """Take ``lines`` lines about one fault, seen from ``first`` to ``last`` (seconds)."""
+        """Take ``lines`` lines about one fault, seen from ``first`` to ``last`` (seconds).
+
+        ``partial``: the source cannot know what is empty in the report's identity.
+        ``seen_at``: when it reached us, on any clock that all sources share.
+        """
         last = first if last is None else max(first, last)
+        seen_at = first if seen_at is None else seen_at
+        if partial:
+            self._last_partial = max(self._last_partial, last)
         key = FaultKey.of(report)
-        running = self._running_79(report, first) or self._running(key, report, first)
-        if running is not None:
-            name, episode = running
-            episode.last = max(episode.last, last)
-            self._episodes.move_to_end(name)
+        running = (
+            self._running_79(report, first)
+            or self._running(key, report, first)
+            or self._alike(key, report, first, partial=partial)
+        )
+        if running is None:
+            cause = report.caused_by or self._follows(report, first)
+            pid = report.pid if report.application else None
+            self._remember((key, pid), _Episode(last, cause, partial, {source: seen_at}))
             return Observation(
-                name[0],
-                new_episode=False,
-                lines=lines,
-                root_cause=report.caused_by or episode.root_cause,
+                key, new_episode=True, lines=lines, root_cause=cause, new_source=True
             )
-        cause = report.caused_by or self._follows(report, first)
-        pid = report.pid if report.application else None
-        self._remember((key, pid), _Episode(last, cause))
-        return Observation(key, new_episode=True, lines=lines, root_cause=cause)
+        name, episode = running
+        episode.last = max(episode.last, last)
+        self._episodes.move_to_end(name)
+        new = source not in episode.sources
+        episode.sources.setdefault(source, seen_at)
+        return Observation(
+            name[0],
+            new_episode=False,
+            lines=lines,
+            root_cause=report.caused_by or episode.root_cause,
+            new_source=new,
+            lag=max(0.0, seen_at - min(episode.sources.values())) if new else 0.0,
+        )
 
     def _running(self, key: FaultKey, report: XidReport, at: float) -> _Found | None:
         """The episode these lines belong to: of this process, or with either one unknown."""
@@ -144,6 +191,29 @@ class EpisodeCounter:
         episode = self._episodes.pop(found[0])
         self._episodes[key, pid] = episode
         return (key, pid), episode
+
+    def _alike(
+        self, key: FaultKey, report: XidReport, at: float, *, partial: bool
+    ) -> _Found | None:
+        """A running episode that may be this fault, as far as both sides know of it."""
+        if at - self._last_partial > self._window:
+            return None  # nobody who reported lately lacks anything
+        pid = report.pid if report.application else None
+        for name in reversed(self._episodes):
+            other, other_pid = name
+            episode = self._episodes[name]
+            if (
+                other[:3] == key[:3]
+                and (partial or episode.partial)
+                and self._is_running(episode, at)
+                and _may_be_same(key, other, one_partial=partial, other_partial=episode.partial)
+                and (pid is None or other_pid in {None, pid})
+            ):
+                if pid is None or other_pid is not None:
+                    return name, episode
+                self._episodes[other, pid] = self._episodes.pop(name)
+                return (other, pid), episode
+        return None
 
     def _running_79(self, report: XidReport, at: float) -> _Found | None:
         """The text without a code that the driver prints beside Xid 79 is the same fault."""
@@ -174,3 +244,14 @@ class EpisodeCounter:
         while len(self._episodes) > self._capacity:
             self._episodes.popitem(last=False)
             self.evicted += 1
+
+
+def _may_be_same(one: FaultKey, other: FaultKey, *, one_partial: bool, other_partial: bool) -> bool:
+    """Whether two identities differ only in what a partial report cannot know."""
+    return all(
+        mine == theirs or (one_partial and mine in _EMPTY) or (other_partial and theirs in _EMPTY)
+        for mine, theirs in zip(one[3:], other[3:], strict=True)
+    )
+
+
+_EMPTY: Final = (None, "")

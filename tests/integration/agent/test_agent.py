@@ -235,14 +235,11 @@ def test_without_any_source_but_pci_the_rest_is_not_written(
     setup.agent.start()
     assert setup.conditions() == {"GPULost": ("False", "NoFault")}
     metrics = setup.agent.metrics()
-    up = {k: v for k, v in metrics.items() if k.startswith("gpu_agent_view_up")}
-    assert up == {
-        'gpu_agent_view_up{view="kernel_log"}': 0,
-        'gpu_agent_view_up{view="pci"}': 1,
-        'gpu_agent_view_up{view="boot_id"}': 1,
-        'gpu_agent_view_up{view="state_file"}': 1,
-        'gpu_agent_view_up{view="local_socket"}': 0,
-    }
+    assert [k for k, v in metrics.items() if k.startswith("gpu_agent_view_up") and v] == [
+        'gpu_agent_view_up{view="pci"}',
+        'gpu_agent_view_up{view="boot_id"}',
+        'gpu_agent_view_up{view="state_file"}',
+    ]
     said = [json.loads(line) for line in setup.agent.log_text.splitlines()]
     off = [each["view"] for each in said if each["event"].startswith("a view is off")]
     assert sorted(off) == ["kernel_log", "local_socket"]

@@ -10,14 +10,16 @@ from node_agent.health.conditions import View
 from node_agent.health.state import NodeHealth
 from node_agent.health.store import Loaded
 from node_agent.monitor import Monitor
+from node_agent.nvml.model import NvmlState, NvmlView
 from node_agent.publish.node_api import NodeView
 from node_agent.sources.kernel_log import Batch, Sighting, SourceState
 from node_agent.sources.pci_sysfs import Device, DeviceClass
-from tests.unit.agent.health.builders import GPU, xid_report
+from tests.unit.agent.health.builders import CATALOGUE, GPU, xid_report
 
 
 NOW = 10_000.0
 DEVICES = (Device(GPU, DeviceClass.GPU, answers=True),)
+NO_LIBRARY = NvmlView(state=NvmlState.NO_LIBRARY)
 NOTHING = Batch((), (), None, caught_up=True)
 WORKS = SourceState("file", working=True)
 
@@ -35,16 +37,19 @@ def said() -> Said:
 @pytest.fixture
 def make(said: Said) -> Callable[..., Monitor]:
     def make(loaded: Loaded | None = None) -> Monitor:
-        return Monitor(
+        monitor = Monitor(
             loaded=loaded or Loaded(NodeHealth()),
             boot_id="boot-1",
             expected_gpus=0,
             info_age=3600.0,
+            catalogue=CATALOGUE,
             wall=lambda: NOW,
             changed=lambda: None,
             say=said,
             log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
         )
+        monitor.take_nvml(NO_LIBRARY)
+        return monitor
 
     return make
 

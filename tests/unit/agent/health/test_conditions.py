@@ -57,8 +57,11 @@ def test_each_fault_raises_its_conditions_and_no_other(line: Seen, raised: dict[
     assert {status for kind, (status, _) in found.items() if kind not in raised} == {"False"}
 
 
+ABSENT = ViewState(up=False, reason="no library", absent=True)
+
+
 def test_only_types_with_a_source_are_written() -> None:
-    assert set(states(health_of())) == {
+    assert set(states(health_of(), {**UP, View.NVML: ABSENT})) == {
         "GPUXidError",
         "GPURecoveryActionRequired",
         "GPULost",
@@ -67,13 +70,37 @@ def test_only_types_with_a_source_are_written() -> None:
     }
 
 
+def test_with_nvml_every_type_has_a_source() -> None:
+    assert states(health_of()) == dict.fromkeys(ConditionType, ("False", "NoFault"))
+
+
 def test_a_type_that_lost_its_source_becomes_unknown_if_it_was_written() -> None:
-    found = states(health_of(), written=frozenset((ConditionType.OVERHEATING,)))
+    written = frozenset((ConditionType.OVERHEATING,))
+    found = states(health_of(), {**UP, View.NVML: ABSENT}, written)
     assert found["GPUOverheating"] == ("Unknown", "NotChecked")
 
 
-def test_without_the_kernel_log_its_types_are_not_written() -> None:
-    assert states(health_of(), {**UP, View.KERNEL_LOG: DOWN}) == {"GPULost": ("False", "NoFault")}
+def test_what_nvml_may_know_better_is_unknown_while_it_is_away() -> None:
+    found = states(health_of(), {**UP, View.NVML: DOWN}, frozenset(ConditionType))
+    assert {kind for kind, (status, _) in found.items() if status == "Unknown"} == {
+        "GPURecoveryActionRequired",
+        "GPUMemoryDegraded",
+        "GPUOverheating",
+        "GPUInterconnectDegraded",
+        "GPUDriverUnresponsive",
+    }
+    assert "True" not in {status for status, _ in found.values()}
+
+
+def test_without_any_source_of_xids_their_types_are_not_written() -> None:
+    away = {View.KERNEL_LOG: DOWN, View.NVML: ABSENT, View.TRACEPOINT: ABSENT}
+    assert states(health_of(), {**UP, **away}) == {"GPULost": ("False", "NoFault")}
+
+
+def test_without_the_kernel_log_nobody_can_say_that_there_was_no_xid() -> None:
+    found = states(health_of(), {**UP, View.KERNEL_LOG: DOWN})
+    assert found["GPUXidError"] == ("Unknown", "NotChecked")
+    assert found["GPURecoveryActionRequired"] == ("False", "NoFault")  # the level is read
 
 
 def test_without_the_kernel_log_a_written_type_is_unknown_and_an_open_fault_stays_true() -> None:

@@ -18,6 +18,7 @@ from node_agent.health.fold import (
 from node_agent.health.rules import ABSENT, NO_ANSWER, TOO_FEW
 from node_agent.health.state import MAX_FAULTS, NodeHealth
 from node_agent.sources.pci_sysfs import Device, DeviceClass
+from node_agent.xid.episodes import FaultKey
 from tests.unit.agent.health.builders import (
     GPU,
     OTHER_GPU,
@@ -69,7 +70,7 @@ def test_the_same_code_on_two_gpus_is_two_faults() -> None:
 
 
 def test_text_beside_an_xid_79_is_counted_with_it() -> None:
-    text = msgspec.structs.replace(xid(79, 2.0), kind=xid_report(79).kind, code=79)
+    text = msgspec.structs.replace(xid(48, 2.0), key=FaultKey.of(xid_report(79)))
     health = seen(xid(79, 1.0), text)
     assert codes(health) == [79]
 
@@ -171,10 +172,7 @@ def test_fewer_gpus_than_the_setting_says_is_a_fault_from_the_first_day() -> Non
 
 def test_a_storm_of_distinct_faults_keeps_the_worst_and_is_bounded() -> None:
     many = [xid(13, float(n), f"word {n}", pci=GPU) for n in range(3)]
-    wide = [
-        msgspec.structs.replace(xid(1000 + n, float(n)), code=1000 + n)
-        for n in range(3 * MAX_FAULTS)
-    ]
+    wide = [xid(1000 + n, float(n)) for n in range(3 * MAX_FAULTS)]
     health = seen(xid(79, 0.0), *many, *wide)
     assert len(health.faults) == MAX_FAULTS
     assert 79 in codes(health)

@@ -50,7 +50,6 @@ from node_agent.nvml.watch import Watch
 
 _PR_SET_PDEATHSIG: Final = 1
 _RECEIVE_BYTES: Final = 65536
-_UNINITIALIZED: Final = 1
 _STATES: Final = {
     4: NvmlState.NO_ACCESS,
     9: NvmlState.DRIVER_NOT_LOADED,
@@ -168,13 +167,17 @@ class Child:
         nvml = self._nvml
         try:
             self._watch.call(nvml.nvmlInit)
+        except nvml.NVMLError as error:
+            raise self._unusable("nvmlInit", error) from error
+        try:
             self._opened = Opened(
                 nvml=nvml,
                 watch=self._watch,
                 enumerator=Enumerator(nvml=nvml, watch=self._watch),
             )
         except nvml.NVMLError as error:
-            raise self._unusable(error) from error
+            nvml.nvmlShutdown()
+            raise self._unusable("nvmlDeviceGetCount", error) from error
         self._bound = bound_gpus(self._proc)
         found = self._opened.enumeration.found
         refused = denied(self._devices)
@@ -190,11 +193,12 @@ class Child:
             enumeration.driver,
             tuple(one.device for one in found),
             enumeration.unanswered,
+            enumeration.any_lost,
             None if self._bound is None else len(self._bound),
         )
 
-    def _unusable(self, error: Any) -> NvmlUnusableError:
-        text = f"nvmlInit: {error}"
+    def _unusable(self, call: str, error: Any) -> NvmlUnusableError:
+        text = f"{call}: {error}"
         if error.value in _MAY_BE_ACCESS and driver_loaded(self._proc):
             refused = denied(self._devices)
             if refused:
@@ -204,20 +208,28 @@ class Child:
     # -- polling --
 
     def _poll(self, request: Poll) -> None:
-        changed = "" if self._opened is not None else "nothing was enumerated"
+        changed = "nothing was enumerated"
         if self._opened is not None:
+            changed = ""
             for group in request.groups:
                 if group is Group.PROCESSES:
                     self._send(Processes(self._read_processes(self._opened)))
                 else:
-                    self._read_group(self._opened, group, request.last)
-            changed = self._changed(self._opened) if Group.SLOW in request.groups else ""
+                    changed = self._read_group(self._opened, group, request.last) or changed
+            if Group.SLOW in request.groups:
+                changed = changed or self._changed(self._opened)
         self._send(Done(request.id, {**self._watch.take(), **self._event_watch.take()}, changed))
 
-    def _read_group(self, opened: Opened, group: Group, last: tuple[str, ...]) -> None:
+    def _read_group(self, opened: Opened, group: Group, last: tuple[str, ...]) -> str:
+        """Read and send one group. Returns why to enumerate again, or nothing."""
+        why = ""
         # A device on which a call has hung comes last: the others are read before it hangs again.
         for reader in sorted(opened.readers, key=lambda reader: reader.handle.uuid in last):
-            self._send(reader.read(group))
+            values = reader.read(group)
+            self._send(values)
+            if group is Group.FAST and values.errors and not values.values:
+                why = f"gpu {reader.handle.index} gives nothing but errors"
+        return why
 
     def _read_processes(self, opened: Opened) -> tuple[Process, ...]:
         processes: list[Process] = []

@@ -23,6 +23,7 @@ _C2C_LINK_COUNT: Final = 170
 _MAX_LINKS: Final = 36
 _ROW_REMAP_PENDING: Final = 144
 _NO_ID: Final = 0xFFFFFFFF
+_LOST: Final = 15
 _INFOROM_OBJECTS: Final = {"inforom_oem": 0, "inforom_ecc": 1, "inforom_power": 2}
 _MILLI: Final = 1e-3
 
@@ -40,6 +41,7 @@ class Enumeration(msgspec.Struct, frozen=True):
     driver: Driver
     found: tuple[Found, ...]
     unanswered: dict[int, str]
+    any_lost: bool
 
 
 class Enumerator:
@@ -63,12 +65,14 @@ class Enumerator:
         nvml = self._nvml
         found: list[Found] = []
         unanswered: dict[int, str] = {}
+        any_lost = False
         for index in range(self._watch.call(nvml.nvmlDeviceGetCount)):
             try:
                 found.append(self._device(index))
             except nvml.NVMLError as error:
                 unanswered[index] = str(error)
-        return Enumeration(self._driver(), tuple(found), unanswered)
+                any_lost = any_lost or error.value == _LOST
+        return Enumeration(self._driver(), tuple(found), unanswered, any_lost)
 
     def mig(self, raw: Any, index: int) -> tuple[bool | None, tuple[MigInstance, ...]]:
         """Whether MIG is on (None: no such thing), and its instances now."""

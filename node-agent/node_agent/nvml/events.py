@@ -12,7 +12,7 @@ from ctypes import c_void_p, cast
 from typing import Any, Final
 
 from node_agent.nvml.enumerate import Found
-from node_agent.nvml.protocol import Answer, Event, EventsFailed
+from node_agent.nvml.protocol import EVENT_WAIT_SECONDS, Answer, Event, EventsFailed
 from node_agent.nvml.watch import Watch
 
 
@@ -36,8 +36,7 @@ WANTED: Final = (
     | GPU_UNAVAILABLE
     | RECOVERY_ACTION
 )
-_WAIT_MS: Final = 1000
-"""How long one wait takes, and so how long stopping may take."""
+_WAIT_MS: Final = int(EVENT_WAIT_SECONDS * 1000)
 _TIMEOUT: Final = 10
 _NO_ID: Final = 0xFFFFFFFF
 _FIRST_PAUSE: Final = 1.0

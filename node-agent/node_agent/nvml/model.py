@@ -142,8 +142,12 @@ class NvmlView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known from NVML now.
 
     While ``state`` is not OK, devices, readings and processes stay as they were last seen:
-    their age tells. ``lost``: UUIDs that answered GPU_IS_LOST, or were enumerated before
-    and are not any more while the driver answers. ``restarts`` counts replaced children,
+    their age tells. ``lost``: UUIDs of devices that answered GPU_IS_LOST; they stay in
+    ``devices``. ``unanswered``: NVML's error text by index, for devices that it counts but does
+    not hand out; after a restart of the agent their UUIDs are not known. ``bound``: how many
+    GPUs the driver has; with more than ``devices``, some cannot be opened here (a GPU that was
+    added has no device node in a container that ran before). ``events_error``: why events are
+    not delivered. ``restarts`` counts children that were replaced since they hung or died,
     ``abandoned`` those that hang and are still alive.
     """
 
@@ -156,6 +160,9 @@ class NvmlView(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = ()
     processes_at: float = 0.0
     lost: tuple[str, ...] = ()
+    unanswered: dict[int, str] = {}
+    bound: int | None = None
+    events_error: str = ""
     calls: dict[str, CallStats] = {}
     restarts: int = 0
     abandoned: int = 0

@@ -30,6 +30,8 @@ _NAME_BYTES: Final = 72
 _SLOT: Final = struct.Struct(f"=d{_NAME_BYTES}s")
 _STARTED: Final = struct.Struct("=d")
 PAGE_BYTES: Final = 4096
+EVENT_WAIT_SECONDS: Final = 1.0
+"""How long the child's event thread waits at a time, and so how long ending it may take."""
 
 
 class Slot(StrEnum):
@@ -83,13 +85,15 @@ class Stop(_Message, frozen=True):
 class Enumerated(_Message, frozen=True):
     """The devices now. ``unanswered``: indexes that gave an error, with NVML's text.
 
-    ``bound``: how many GPUs the driver has by ``/proc/driver/nvidia/gpus``, None unknown.
+    ``any_lost``: one of those errors was GPU_IS_LOST. ``bound``: how many GPUs the driver has
+    by ``/proc/driver/nvidia/gpus``, None unknown.
     """
 
     id: int
     driver: Driver
     devices: tuple[Device, ...]
     unanswered: dict[int, str]
+    any_lost: bool
     bound: int | None
 
 

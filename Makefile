@@ -16,7 +16,7 @@ help: ## List the targets
 $(STAMP): requirements/dev.txt pyproject.toml Makefile
 	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@command -v $(BIN)/uv >/dev/null || $(BIN)/pip install --quiet uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(PY) --require-hashes requirements/dev.txt
 	$(BIN)/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -132,9 +132,10 @@ def _claim_device(reader: Reader, data: memoryview) -> ClaimDevice:
     cdi = []
     for number, value in reader.fields(data):
         if number == 1:
-            cdi += [text(name) for field, name in reader.fields(value) if field == 1]
-        else:
-            texts[number] = text(value) if number in _CLAIM_TEXTS else ""
+            names = [text(name) for field, name in reader.fields(value) if field == 1]
+            cdi.append(names[-1] if names else "")
+        elif number in _CLAIM_TEXTS:
+            texts[number] = text(value)
     driver, pool, device, share = (texts.get(number, "") for number in _CLAIM_TEXTS)
     return ClaimDevice(driver, pool, device, share, tuple(cdi))
 

@@ -50,7 +50,6 @@ _LONGEST_PAUSE: Final = 60.0
 _LONGEST_PAUSE_WITHOUT_LIBRARY: Final = 300.0
 _WELL_AFTER_SECONDS: Final = 60.0
 """A child that worked for this long was well: the next pause starts small again."""
-_BETWEEN_ENUMERATIONS_SECONDS: Final = 30.0
 _LOST_ENUMERATION_SECONDS: Final = 300.0
 """How often devices are enumerated again while one is lost; it may have come back."""
 _DYING_SECONDS: Final = (0.01, 0.05, 0.2, 0.5)
@@ -58,13 +57,17 @@ _DYING_SECONDS: Final = (0.01, 0.05, 0.2, 0.5)
 
 
 class Cadence(NamedTuple):
-    """Seconds between two reads of a group. Nothing gains from less than one second."""
+    """Seconds between two reads of a group. Nothing gains from less than one second.
+
+    ``enumerations``: the least time between two that nobody asked for.
+    """
 
     fast: float = 10.0
     slow: float = 60.0
     rare: float = 1800.0
     gpm: float = 30.0
     processes: float = 30.0
+    enumerations: float = 30.0
 
     def of(self, group: Group) -> float:
         """Of this group."""
@@ -114,6 +117,7 @@ class Supervisor:
         self._parts = fold.in_state(fold.Parts(), NvmlState.STARTING, "", now=wall())
         self._abandoned: list[NvmlChild] = []
         self._suspects: set[str] = set()
+        self._hung_call = ""
         self._pause = _FIRST_PAUSE
         self._released_until = 0.0
         self._wake = asyncio.Event()
@@ -149,8 +153,10 @@ class Supervisor:
         await self._childless.wait()
         self._forget_the_dead()
         if self._abandoned:
-            why = self.view.hung_call or self.view.why
-            return f"{len(self._abandoned)} processes hang in the driver and cannot be ended: {why}"
+            return (
+                f"{len(self._abandoned)} of our processes hang in the driver and cannot be ended:"
+                f" {self._hung_call}"
+            )
         return ""
 
     def renumber(self) -> None:
@@ -169,7 +175,7 @@ class Supervisor:
             elif len(self._abandoned) >= MAX_ABANDONED:
                 self._show(
                     NvmlState.HUNG,
-                    f"{self.view.hung_call} hangs; {MAX_ABANDONED} processes that hang in the"
+                    f"{self._hung_call} hangs; {MAX_ABANDONED} processes that hang in the"
                     " driver cannot be ended, and no other is started before one of them is gone",
                 )
                 wait = _LOOK_AT_ABANDONED_SECONDS
@@ -211,7 +217,7 @@ class Supervisor:
         except HungError as error:
             graceful = False
             self._suspect(error.call)
-            return self._down(NvmlState.HUNG, str(error), began, call=error.call)
+            return self._down(NvmlState.HUNG, str(error), began)
         except FailedError as error:
             return self._down(error.state, str(error), began)
         except ChildGoneError as error:
@@ -266,7 +272,7 @@ class Supervisor:
     def _must_enumerate(self, done: Done, seconds_since: float) -> bool:
         if self._renumber:
             return True
-        if done.changed and seconds_since >= _BETWEEN_ENUMERATIONS_SECONDS:
+        if done.changed and seconds_since >= self._cadence.enumerations:
             return True
         waiting = bool(self.view.lost or self.view.unanswered)
         return waiting and seconds_since >= _LOST_ENUMERATION_SECONDS
@@ -314,13 +320,14 @@ class Supervisor:
         return self._number
 
     def _suspect(self, call: str) -> None:
-        """Remember the device of a call that hung: it is read after the others."""
+        """Remember a call that hung; its device is read after the others."""
+        self._hung_call = call
         index = call.rpartition("gpu ")[2]
         self._suspects |= {one.uuid for one in self.view.devices if str(one.index) == index}
 
-    def _show(self, state: NvmlState, why: str, *, call: str = "") -> None:
+    def _show(self, state: NvmlState, why: str) -> None:
         view = self.view
-        call = call or (view.hung_call if state is NvmlState.HUNG else "")
+        call = self._hung_call if state is NvmlState.HUNG else ""
         if (view.state, view.why, view.hung_call) != (state, why, call):
             self._parts = fold.in_state(self._parts, state, why, now=self._wall(), call=call)
             self._on_view(self.view)
@@ -331,10 +338,10 @@ class Supervisor:
             self._parts = fold.replaced(self._parts, abandoned=abandoned, unplanned=unplanned)
             self._on_view(self.view)
 
-    def _down(self, state: NvmlState, why: str, began: float, *, call: str = "") -> float:
+    def _down(self, state: NvmlState, why: str, began: float) -> float:
         """Show why there is no child now. Returns how long to wait before the next."""
         if not (self.view.state is NvmlState.HUNG and state is NvmlState.RESTARTING):
-            self._show(state, why, call=call)
+            self._show(state, why)
         if self._clock() - began >= _WELL_AFTER_SECONDS:
             self._pause = _FIRST_PAUSE
             self._suspects.clear()

@@ -12,6 +12,7 @@ from node_agent.nvml.protocol import (
     Group,
     Poll,
     ProtocolError,
+    Request,
     Slot,
     Unframer,
     begin_call,
@@ -24,7 +25,11 @@ from node_agent.nvml.protocol import (
 
 
 def test_frames_survive_being_cut_anywhere() -> None:
-    requests = [Enumerate(1), Poll(2, (Group.FAST, Group.GPM), ("GPU-1",)), Enumerate(3)]
+    requests: list[Request] = [
+        Enumerate(1),
+        Poll(2, (Group.FAST, Group.GPM), ("GPU-1",)),
+        Enumerate(3),
+    ]
     stream = b"".join(frame(request) for request in requests)
     for cut in range(len(stream) + 1):
         unframer = Unframer()

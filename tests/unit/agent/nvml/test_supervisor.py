@@ -62,10 +62,9 @@ class ScriptedChild:
     async def send(self, request: Request) -> None:
         self.requests.append(request)
         match request:
-            case Enumerate(number) if self._failed is None:
-                self.say(Enumerated(number, DRIVER, (DEVICE,), {}, any_lost=False, bound=None))
             case Enumerate(number):
-                self.say(Failed(number, self._failed.state, self._failed.why))
+                well = Enumerated(number, DRIVER, (DEVICE,), {}, any_lost=False, bound=None)
+                self.say(self._failed or well)
             case Poll(number, groups):
                 self._poll(number, groups)
             case Stop():
@@ -143,6 +142,9 @@ class Site:
     def view(self) -> NvmlView:
         return self.supervisor.view
 
+    def state(self) -> NvmlState:
+        return self.supervisor.view.state
+
     def alive(self) -> int:
         return sum(not child.gone for child in self.children)
 
@@ -177,16 +179,16 @@ async def test_each_group_has_its_own_cadence() -> None:
 async def test_a_hung_call_is_named_within_its_deadline_and_the_child_replaced() -> None:
     async with running(lambda: ScriptedChild(hangs_in=Group.SLOW), ScriptedChild) as site:
         await asyncio.sleep(9)
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
         await asyncio.sleep(1.5)
-        assert site.view.state is NvmlState.HUNG
+        assert site.state() is NvmlState.HUNG
         assert site.view.hung_call == CALL
         assert site.view.readings["GPU-0"].values == {"of_fast": 1.0}  # kept, with its age
         await asyncio.sleep(5)
         assert site.children[0].killed
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
         assert (site.view.restarts, site.view.abandoned, site.view.hung_call) == (1, 0, "")
-        assert site.children[1].requests[1] == Poll(4, (Group.FAST,), ("GPU-0",))
+        assert site.children[1].requests[1] == Poll(5, (Group.FAST,), ("GPU-0",))
 
 
 async def test_hung_stays_until_what_hung_has_been_read() -> None:
@@ -206,7 +208,7 @@ async def test_never_more_than_two_abandoned_children_and_then_it_waits() -> Non
         await asyncio.sleep(3600)
         assert len(site.children) == 2
         assert site.view.abandoned == 2
-        assert site.view.state is NvmlState.HUNG
+        assert site.state() is NvmlState.HUNG
         assert "cannot be ended" in site.view.why
         assert CALL in site.view.why
         site.children[0].exit()  # the kernel let go of it
@@ -219,7 +221,7 @@ async def test_what_failed_is_tried_again_ever_more_slowly_by_a_new_process() ->
     failed = Failed(0, NvmlState.DRIVER_NOT_LOADED, "nvmlInit: Driver Not Loaded")
     async with running(lambda: ScriptedChild(failed=failed)) as site:
         await asyncio.sleep(600)
-        assert site.view.state is NvmlState.DRIVER_NOT_LOADED
+        assert site.state() is NvmlState.DRIVER_NOT_LOADED
         assert site.view.why == "nvmlInit: Driver Not Loaded"
         assert site.view.restarts == 0
         gaps = [b - a for a, b in zip(site.started_at, site.started_at[1:], strict=False)]
@@ -232,11 +234,11 @@ async def test_a_crash_is_counted_and_the_view_kept() -> None:
         await asyncio.sleep(100)
         site.children[0].exit()
         await asyncio.sleep(0.9)
-        assert site.view.state is NvmlState.RESTARTING
+        assert site.state() is NvmlState.RESTARTING
         assert "signal 11" in site.view.why
         assert site.view.devices == (DEVICE,)
         await asyncio.sleep(1)
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
         assert site.view.restarts == 1
 
 
@@ -247,9 +249,9 @@ async def test_a_child_that_says_nothing_is_hung_too() -> None:
 
     async with running(Mute, ScriptedChild) as site:
         await asyncio.sleep(29)
-        assert site.view.state is NvmlState.STARTING
+        assert site.state() is NvmlState.STARTING
         await asyncio.sleep(2)
-        assert site.view.state is NvmlState.HUNG
+        assert site.state() is NvmlState.HUNG
 
 
 async def test_a_hung_event_thread_is_found_although_polls_go_on() -> None:
@@ -257,7 +259,7 @@ async def test_a_hung_event_thread_is_found_although_polls_go_on() -> None:
         await asyncio.sleep(5)
         site.children[0]._calls = (InFlight(Slot.EVENTS, "nvmlEventSetWait_v2", now()),)
         await asyncio.sleep(5.5)
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
         await asyncio.sleep(10)
         assert "nvmlEventSetWait_v2" in site.view.why
 
@@ -268,11 +270,11 @@ async def test_release_returns_when_nothing_of_ours_is_open_and_ends_by_itself()
         assert await site.supervisor.release(600) == ""
         assert site.alive() == 0
         assert site.children[0].requests[-1].__class__ is Stop
-        assert site.view.state is NvmlState.RELEASED
+        assert site.state() is NvmlState.RELEASED
         await asyncio.sleep(590)
         assert len(site.children) == 1
         await asyncio.sleep(20)
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
 
 
 async def test_release_can_be_taken_back() -> None:
@@ -280,7 +282,7 @@ async def test_release_can_be_taken_back() -> None:
         await site.supervisor.release(600)
         await site.supervisor.release(0)
         await asyncio.sleep(1)
-        assert site.view.state is NvmlState.OK
+        assert site.state() is NvmlState.OK
 
 
 async def test_release_says_when_a_process_cannot_be_ended() -> None:

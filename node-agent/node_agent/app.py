@@ -20,22 +20,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from node_agent.attribution.model import PodMap
+from node_agent.check import checks
+from node_agent.gpus import Gpus
 from node_agent.health.conditions import View, desired
 from node_agent.health.store import StoreError, load, save
 from node_agent.monitor import Monitor
-from node_agent.nvml.model import NvmlState, NvmlView
+from node_agent.parts import dcgm_metrics, log_paths
 from node_agent.publish.access import find_access
-from node_agent.publish.counters import DEFAULT_FILES, load_counters, load_fields
-from node_agent.publish.dcgm import DcgmMetrics
-from node_agent.publish.dcgm_rows import LabelOptions
+from node_agent.publish.cluster_get import cluster_get
 from node_agent.publish.events import EventRecorder
 from node_agent.publish.metrics import SelfMetrics
 from node_agent.publish.node_api import ApiError, NodeApi, NodeView
 from node_agent.publish.page import MetricsPage, Snapshot
 from node_agent.publish.publisher import Publisher
 from node_agent.publish.web import ListenError, LocalServer, PublicServer
-from node_agent.sources.kernel_log import KernelLog, KernelLogPaths, Mode, SourceState
+from node_agent.sources.kernel_log import KernelLog, SourceState
 from node_agent.sources.pci_sysfs import PciSysfs, PciUnavailableError
 from node_agent.xid.catalogue import load_catalogue
 
@@ -45,12 +44,13 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from node_agent.check import Check
     from node_agent.contract import Condition
     from node_agent.health.conditions import Desired
     from node_agent.health.operator import SetHealthy
     from node_agent.health.state import NodeHealth
     from node_agent.settings import Settings
-    from node_agent.xid.catalogue import Catalogue
+    from node_agent.xid.parse import XidReport
 
 _SAVE_SECONDS: Final = 2.0
 """Mere counts and positions are saved at most this often; changed faults at once."""
@@ -81,7 +81,7 @@ class App:
         self._kernel_log = KernelLog(
             catalogue=catalogue,
             mode=settings.kernel_log,
-            paths=_log_paths(settings),
+            paths=log_paths(settings),
             resume=loaded.health.position,
             on_state=self._take_log_state,
         )
@@ -101,7 +101,7 @@ class App:
         self._self_metrics = SelfMetrics(node=settings.node)
         self._page = MetricsPage(
             read=self._snapshot,
-            dcgm=_dcgm(settings, catalogue, log),
+            dcgm=dcgm_metrics(settings, catalogue=catalogue, log=log),
             extra=self._self_metrics.blocks,
             interval=settings.metrics_interval,
             wall=time.time,
@@ -135,6 +135,7 @@ class App:
         self._node_wanted = asyncio.Event()
         self._desired: Desired | None = None
         self._published = False
+        self._stop = asyncio.Event()
         self.port = 0
         self.monitor = Monitor(
             loaded=loaded,
@@ -142,6 +143,7 @@ class App:
             expected_gpus=settings.expected_gpus,
             info_age=settings.info_age,
             catalogue=catalogue,
+            pods_of=self._pods_of,
             wall=time.time,
             changed=self._changed,
             say=self._events.say,
@@ -149,8 +151,22 @@ class App:
         )
         self._events.assume(self.monitor.health.faults)
         self._public = PublicServer(page=self._page.serve, ready=self._not_ready)
-        self._local = LocalServer(set_healthy=self._set_healthy, wall=time.time)
-        self.monitor.take_nvml(NvmlView(state=NvmlState.NO_LIBRARY))
+        self._gpus = Gpus(
+            settings=settings,
+            catalogue=catalogue,
+            monitor=self.monitor,
+            get=cluster_get(self._api),
+            on_view=self._page.take_nvml,
+            on_pods=self._page.touch,
+            on_new_gpu=self._end_for_new_gpu,
+            log=log,
+        )
+        self._local = LocalServer(
+            set_healthy=self._set_healthy,
+            release=self._gpus.release,
+            check=self._check,
+            wall=time.time,
+        )
 
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT; then write what is not written yet.
@@ -158,7 +174,7 @@ class App:
         Raises:
             ListenError: the metrics address is taken.
         """
-        stop = asyncio.Event()
+        stop = self._stop
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
@@ -186,6 +202,7 @@ class App:
             self._age(),
             self._measure_lag(),
             self._page.run(),
+            *self._gpus.jobs(),
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
@@ -245,6 +262,22 @@ class App:
         self._self_metrics.publishes.labels("ok").inc()
         self._self_metrics.published.set_to_current_time()
         self._events.published(wanted.faults, uid=view.uid)
+
+    def _pods_of(self, report: XidReport) -> tuple[str, ...]:
+        return self._gpus.pods_of(report)
+
+    def _end_for_new_gpu(self) -> None:
+        if self._settings.restart_for_new_gpu:
+            self._log.warning("ending, to be started anew with the new GPU's device node")
+            self._stop.set()
+
+    def _check(self) -> tuple[Check, ...]:
+        return checks(
+            self.monitor.views,
+            nvml=self.monitor.nvml,
+            log_source=self._kernel_log.state.source,
+            devices=len(self.monitor.devices),
+        )
 
     async def _set_healthy(self, before: float) -> SetHealthy:
         answer = self.monitor.set_healthy(before)
@@ -346,40 +379,13 @@ class App:
             counters=self._kernel_log.counters,
             source=self._kernel_log.state,
             nvml=self.monitor.nvml,
-            pods=PodMap(),
+            pods=self._gpus.pods,
         )
 
     def _not_ready(self) -> str:
         if not self.monitor.checked:
             return "the first full check is not over"
         return "" if self._published else "nothing is published yet"
-
-
-def _dcgm(settings: Settings, catalogue: Catalogue, log: FilteringBoundLogger) -> DcgmMetrics:
-    path = settings.dcgm_counters or DEFAULT_FILES[settings.dcgm_names]
-    counters = load_counters(path, load_fields())
-    if counters.skipped:
-        log.warning("DCGM fields that NVML cannot fill", file=str(path), fields=counters.skipped)
-    return DcgmMetrics(
-        counters=counters,
-        options=LabelOptions(
-            hostname=settings.node,
-            hostname_label=settings.dcgm_hostname_label.text(settings.dcgm_names),
-            old_labels=settings.dcgm_old_labels,
-            row_per_pod=settings.dcgm_row_per_pod,
-            pod_uid=settings.dcgm_pod_uid,
-        ),
-        xid_text=lambda code: catalogue.of_xid(code).text or "Unknown Error",
-    )
-
-
-def _log_paths(settings: Settings) -> KernelLogPaths:
-    kmsg, boot_id = Path(settings.kmsg_path), Path(settings.boot_id_path)
-    if not settings.kernel_log_path:
-        return KernelLogPaths(kmsg=kmsg, boot_id=boot_id)
-    path = Path(settings.kernel_log_path)
-    fifo = path if settings.kernel_log is Mode.FIFO else None
-    return KernelLogPaths(kmsg=kmsg, files=(path,), fifo=fifo, boot_id=boot_id)
 
 
 def _trouble(health: NodeHealth) -> set[str]:

@@ -1,4 +1,4 @@
-"""The command line: ``node-agent run`` and ``node-agent set-healthy``.
+"""The command line: ``run``, and what people ask beside a running agent.
 
 Imports of the agent proper happen inside the commands, so that ``--help`` and the small
 client of the local socket stay quick.
@@ -7,18 +7,16 @@ client of the local socket stay quick.
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import os
-import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from node_agent import __version__
 from node_agent.settings import (
     CONFIG_VARIABLE,
     PREFIX,
+    Duration,
     Settings,
     SettingsError,
     definitions,
@@ -43,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(f"node-agent: {error}", file=sys.stderr)
         return USAGE_ERROR
-    if options.command == "run":
-        return _run(settings)
-    return _set_healthy(settings, options.before)
+    return _COMMANDS[options.command](settings, options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,21 +67,53 @@ def _parser() -> argparse.ArgumentParser:
     healthy.add_argument(
         "--before", default="", metavar="TIME", help="RFC 3339, as 2026-01-31T12:00:00Z; now"
     )
-    for command, names in ((run, None), (healthy, {"socket"})):
-        command.add_argument("--config", metavar="FILE", help="JSON file with settings")
-        for each in definitions():
-            if names is None or each.name in names:
-                default = f"; default {each.default}" if each.default != "" else ""
-                command.add_argument(
-                    each.flag,
-                    dest=each.name,
-                    metavar=each.kind.upper() if " | " not in each.kind else each.kind,
-                    help=f"{each.doc.replace('%', '%%')} [{each.kind}{default}]",
-                )
+    release = commands.add_parser(
+        "release",
+        help="close the handles of the GPUs for a time",
+        description="Lets a GPU be reset or the driver be unloaded: the agent closes NVML and the "
+        "driver's tracepoints for so long; metrics go on with their age. By the local socket.",
+    )
+    release.add_argument("time", metavar="TIME", help="as 10m; 0s: watch the GPUs again")
+    check = commands.add_parser(
+        "check",
+        help="show what the agent can look at, and what would grant the rest",
+        description="One line for each source and view: on, off, or absent (nothing wrong with "
+        "that), and why. Asks the running agent; without one it looks for itself, with the "
+        "settings given. Exit status 1 if something is off.",
+    )
+    faults = commands.add_parser(
+        "faults",
+        help="show this node's conditions and faults as the cluster sees them",
+        description="Reads the Node from the API server with the agent's identity.",
+    )
+    for command in (check, faults):
+        command.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    _add_settings(run, None)
+    _add_settings(check, None)
+    _add_settings(healthy, {"socket"})
+    _add_settings(release, {"socket"})
+    _add_settings(faults, _TO_THE_CLUSTER)
     return parser
 
 
-def _run(settings: Settings) -> int:
+_TO_THE_CLUSTER: Final = {"node_name", "kubeconfig", "context", "service_account"}
+
+
+def _add_settings(command: argparse.ArgumentParser, names: set[str] | None) -> None:
+    """Flags for these settings; None: for all."""
+    command.add_argument("--config", metavar="FILE", help="JSON file with settings")
+    for each in definitions():
+        if names is None or each.name in names:
+            default = f"; default {each.default}" if each.default != "" else ""
+            command.add_argument(
+                each.flag,
+                dest=each.name,
+                metavar=each.kind.upper() if " | " not in each.kind else each.kind,
+                help=f"{each.doc.replace('%', '%%')} [{each.kind}{default}]",
+            )
+
+
+def _run(settings: Settings, _: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
 
     from prometheus_client import disable_created_metrics  # noqa: PLC0415
@@ -110,43 +138,52 @@ def _run(settings: Settings) -> int:
     return 0
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
+def _set_healthy(settings: Settings, options: argparse.Namespace) -> int:
+    from node_agent import cli_local  # noqa: PLC0415
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=10)
-        self._path = path
-
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    return _beside_agent(lambda: cli_local.set_healthy(settings.socket, options.before))
 
 
-def _set_healthy(settings: Settings, before: str) -> int:
-    connection = _UnixConnection(settings.socket)
+def _release(settings: Settings, options: argparse.Namespace) -> int:
+    from node_agent import cli_local  # noqa: PLC0415
+
     try:
-        connection.request("POST", "/set-healthy", body=json.dumps({"before": before}))
-        response = connection.getresponse()
-        answer = json.loads(response.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        print(
-            f"node-agent: no answer from the agent at {settings.socket}: {error}\n"
-            "Run this beside the agent (kubectl exec), or give its --socket.",
-            file=sys.stderr,
-        )
+        seconds = Duration.parse(options.time)
+    except ValueError as error:
+        print(f"node-agent: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return _beside_agent(lambda: cli_local.release(settings.socket, seconds))
+
+
+def _beside_agent(command: Callable[[], int]) -> int:
+    from node_agent.cli_local import NoAgentError  # noqa: PLC0415
+
+    try:
+        return command()
+    except NoAgentError as error:
+        print(f"node-agent: {error}", file=sys.stderr)
         return FAILURE
-    finally:
-        connection.close()
-    if answer.get("refused"):
-        print(f"node-agent: refused: {answer['refused']}", file=sys.stderr)
-        return FAILURE
-    for line in answer.get("cleared", ()):
-        print(f"cleared: {line}")
-    if not answer.get("cleared"):
-        print("nothing to clear")
-    return 0
+
+
+def _check(settings: Settings, options: argparse.Namespace) -> int:
+    from node_agent.cli_check import show_check  # noqa: PLC0415
+
+    return show_check(settings, as_json=options.output == "json")
+
+
+def _faults(settings: Settings, options: argparse.Namespace) -> int:
+    from node_agent.cli_faults import show_faults  # noqa: PLC0415
+
+    return show_faults(settings, as_json=options.output == "json")
+
+
+_COMMANDS: Final[dict[str, Callable[[Settings, argparse.Namespace], int]]] = {
+    "run": _run,
+    "set-healthy": _set_healthy,
+    "release": _release,
+    "check": _check,
+    "faults": _faults,
+}
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def decode_report(text: str) -> FaultReport:
     """
     try:
         version = msgspec.json.decode(text, type=_VersionOnly).version
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedReportError(f"{FAULTS_ANNOTATION} is not a fault report: {error}") from error
     if version > VERSION:
         raise UnsupportedVersionError(
@@ -237,7 +237,7 @@ def decode_report(text: str) -> FaultReport:
         raise MalformedReportError(f"{FAULTS_ANNOTATION} has no usable version: {version}")
     try:
         return msgspec.json.decode(text, type=FaultReport)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MalformedReportError(f"{FAULTS_ANNOTATION} is not a fault report: {error}") from error
 
 

@@ -193,6 +193,31 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     info_age: Annotated[
         Duration, _doc("Informational faults are forgotten when not seen for this long.")
     ] = Duration(3600)
+    nvml: Annotated[bool, _doc("Read the GPUs by NVML, in a child process.")] = True
+    nvml_interval: Annotated[
+        Duration,
+        _doc("How often temperatures, clocks, memory, error counts are read, at least 1s."),
+    ] = Duration(10)
+    nvml_slow_interval: Annotated[
+        Duration,
+        _doc("How often what costs the driver more is read (energy, PCIe, NVLink), at least 1s."),
+    ] = Duration(60)
+    nvml_timeout: Annotated[
+        Duration,
+        _doc("A call of NVML that takes longer hangs: the child is replaced, the node told."),
+    ] = Duration(10)
+    dev_root: Annotated[str, _doc("Where the GPUs' device nodes are.")] = "/dev"
+    restart_for_new_gpu: Annotated[
+        bool,
+        _doc(
+            "End the agent, to be started anew, when the driver has a GPU that has no device node "
+            "in this container: a runtime gives nodes only when a container starts."
+        ),
+    ] = False
+    tracefs: Annotated[
+        str,
+        _doc("Where tracefs is mounted, for the driver's tracepoints (575 and newer); empty: off."),
+    ] = "/sys/kernel/tracing"
     kubelet_folder: Annotated[
         str,
         _doc(
@@ -362,12 +387,7 @@ def _check_one(name: str, value: object, source: str) -> None:
 
 def _check(settings: Settings) -> None:
     """Limits that a type cannot say."""
-    for name, least in (
-        ("heartbeat", 10),
-        ("pci_interval", 1),
-        ("node_interval", 0.1),
-        ("metrics_interval", 1),
-    ):
+    for name, least in _LEAST.items():
         if getattr(settings, name) < least:
             raise SettingsError(f"{name}: at least {Duration(least)} is needed")
     for name in ("gpu_resources", "pod_labels"):
@@ -388,7 +408,17 @@ def _check(settings: Settings) -> None:
 
 
 _MAX_PORT: Final = 65535
-_LEAST: Final = {"heartbeat": 10, "pci_interval": 1, "node_interval": 0.1, "metrics_interval": 1}
+_LEAST: Final = {
+    "heartbeat": 10,
+    "pci_interval": 1,
+    "node_interval": 0.1,
+    "metrics_interval": 1,
+    "nvml_interval": 1,
+    "nvml_slow_interval": 1,
+    "nvml_timeout": 1,
+    "pods_interval": 1,
+}
+"""The least that durations may be, in seconds."""
 
 
 def _decode(kind: type, value: object) -> object:

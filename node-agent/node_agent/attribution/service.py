@@ -208,9 +208,9 @@ class Attribution:
             return
         self._off[lookup] = reason
         if reason:
-            self._log.warning("lookup of pods is off", lookup=lookup.value, reason=reason)
+            self._log.debug("lookup of pods is off", lookup=lookup.value, reason=reason)
         else:
-            self._log.info("lookup of pods works", lookup=lookup.value)
+            self._log.debug("lookup of pods works", lookup=lookup.value)
         self._replace(off=_without_empty(self._off))
 
     def _replace(self, **changes: Any) -> None:

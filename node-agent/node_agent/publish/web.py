@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from node_agent.publish.page import Served
 
 SET_HEALTHY: Final = "/set-healthy"
+RELEASE: Final = "/release"
+CHECK: Final = "/check"
+MAX_RELEASE_SECONDS: Final = 24 * 3600.0
+"""A release that nobody ends must not leave a node unwatched for ever."""
 _MAX_BODY: Final = 4096
 
 
@@ -44,6 +48,19 @@ class SetHealthyAnswer(msgspec.Struct, frozen=True):
     """What was cleared, or why nothing may be."""
 
     cleared: tuple[str, ...] = ()
+    refused: str = ""
+
+
+class ReleaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of ``POST /release``: for how many seconds; 0 takes the GPUs again."""
+
+    seconds: float
+
+
+class ReleaseAnswer(msgspec.Struct, frozen=True):
+    """``held``: why a process of the agent still holds the driver; empty: none does."""
+
+    held: str = ""
     refused: str = ""
 
 
@@ -103,6 +120,8 @@ class LocalServer:
 
     Args:
         set_healthy: applies an operator's word; gets epoch seconds.
+        release: closes the handles of the GPUs for so many seconds; says who still holds one.
+        check: which views work, and what would make the others work.
         wall: seconds since the epoch.
     """
 
@@ -110,9 +129,13 @@ class LocalServer:
         self,
         *,
         set_healthy: Callable[[float], Awaitable[SetHealthy]],
+        release: Callable[[float], Awaitable[str]],
+        check: Callable[[], object],
         wall: Callable[[], float],
     ) -> None:
         self._set_healthy = set_healthy
+        self._release = release
+        self._check = check
         self._wall = wall
         self._runner: web.AppRunner | None = None
         self._path: Path | None = None
@@ -125,6 +148,8 @@ class LocalServer:
         """
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_post(SET_HEALTHY, self._post_set_healthy)
+        app.router.add_post(RELEASE, self._post_release)
+        app.router.add_get(CHECK, self._get_check)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
@@ -153,6 +178,18 @@ class LocalServer:
             return _answer(SetHealthyAnswer(refused=answer.refusal), status=422)
         return _answer(SetHealthyAnswer(cleared=tuple(describe(f) for f in answer.cleared)))
 
+    async def _post_release(self, request: web.Request) -> web.Response:
+        try:
+            seconds = msgspec.json.decode(await request.read(), type=ReleaseRequest).seconds
+        except msgspec.DecodeError as error:
+            return _answer(ReleaseAnswer(refused=str(error)), status=400)
+        if not 0 <= seconds <= MAX_RELEASE_SECONDS:
+            return _answer(ReleaseAnswer(refused="at most 24h at a time"), status=422)
+        return _answer(ReleaseAnswer(held=await self._release(seconds)))
+
+    async def _get_check(self, _: web.Request) -> web.Response:
+        return _answer(self._check())
+
 
 def _bound(path: Path) -> socket.socket:
     """A socket at this path that no one but our own user can connect to, from its birth on."""
@@ -170,7 +207,7 @@ def _bound(path: Path) -> socket.socket:
     return listener
 
 
-def _answer(answer: SetHealthyAnswer, *, status: int = 200) -> web.Response:
+def _answer(answer: object, *, status: int = 200) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(answer), status=status, content_type="application/json"
     )

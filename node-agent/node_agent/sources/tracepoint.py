@@ -75,6 +75,7 @@ class Tracepoints:
         catalogue: what codes mean.
         clock: the machine's clocks; the trace is stamped by the monotonic one.
         on_state: told when it begins or ceases to work.
+        instance: name of the instance; one belongs to one process.
     """
 
     def __init__(
@@ -84,13 +85,14 @@ class Tracepoints:
         catalogue: Catalogue,
         clock: Clock,
         on_state: OnState,
+        instance: str = INSTANCE,
     ) -> None:
         self.lines = 0
         """Reports read since start."""
         self.lost = 0
         """Events that the kernel's buffer had no room for."""
         self._root = root
-        self._folder = root / "instances" / INSTANCE
+        self._folder = root / "instances" / instance
         self._catalogue = catalogue
         self._clock = clock
         self._on_state = on_state

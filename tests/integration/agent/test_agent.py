@@ -242,7 +242,7 @@ def test_without_any_source_but_pci_the_rest_is_not_written(
     ]
     said = [json.loads(line) for line in setup.agent.log_text.splitlines()]
     off = [each["view"] for each in said if each["event"].startswith("a view is off")]
-    assert sorted(off) == ["kernel_log", "local_socket"]
+    assert sorted(off) == ["kernel_log", "local_socket", "pod_resources"]
 
 
 def test_a_log_that_appears_later_is_read(cluster: Cluster, make_setup: MakeSetup) -> None:

@@ -73,10 +73,13 @@ class Overlay:
             virtual = _Virtual(facts.unschedulable, history=virtual.history)
             self._nodes[facts.uid] = virtual
         if virtual is None:
-            return facts if facts.session is None else replace(facts, session=None)
+            return (
+                facts if facts.session is None else replace(facts, session=None, uncordoned=False)
+            )
         return replace(
             facts,
             session=virtual.session,
+            uncordoned=False,  # said of the real session
             request=facts.request if virtual.session is not None else None,
             history=facts.history if virtual.history is None else virtual.history,
             unschedulable=bool(virtual.unschedulable) or facts.unschedulable,

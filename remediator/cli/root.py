@@ -44,7 +44,17 @@ Namespace = Annotated[
         envvar="REMEDIATOR_NAMESPACE", show_envvar=False, help="Namespace of the controller."
     ),
 ]
-Reason = Annotated[str, typer.Option(help="Why; shown to others.")]
+
+
+def _short(text: str) -> str:
+    from remediator.decide.session import MAX_SAID
+
+    if len(text) > MAX_SAID:
+        raise typer.BadParameter(f"at most {MAX_SAID} characters, these are {len(text)}")
+    return text
+
+
+Reason = Annotated[str, typer.Option(help="Why; shown to others.", callback=_short)]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 Wait = Annotated[
     float, typer.Option(metavar="SECONDS", help="How long to wait for the controller's answer.")

@@ -49,7 +49,8 @@ def end(
 
     ``waived``: policy and fault instance of what people took over.
     """
-    if undo and session.added.cordoned and draft.facts.unschedulable:
+    ours = session.added.cordoned and not draft.facts.uncordoned
+    if undo and ours and draft.facts.unschedulable:
         draft.unschedulable = False
     attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
     new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]

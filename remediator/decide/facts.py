@@ -64,6 +64,8 @@ class NodeFacts:
     ``faults_note`` says why the annotation's details are not used, if they are not.
     ``faults_truncated``: faults of severity warning are missing from ``faults``.
     ``unavailable_since``: when it was first seen cordoned or not Ready; None if available.
+    ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
+    cordoned now, somebody else did that.
     """
 
     name: str
@@ -91,3 +93,20 @@ class NodeFacts:
     history: History = field(default_factory=History)
     request: Request | None = None
     unavailable_since: float | None = None
+    uncordoned: bool = False
+
+
+def uncordoned_since(
+    before: NodeFacts | None, session: Session | Malformed | None, *, unschedulable: bool
+) -> bool:
+    """Tell whether somebody took away the cordon of the session that the node has now.
+
+    Remembered for as long as that session is there: what is cordoned after that, perhaps
+    before we could act on it, is theirs. We never cordon twice for one session.
+    """
+    if not isinstance(session, Session) or not session.added.cordoned:
+        return False
+    if not unschedulable:
+        return True
+    known = before.session if before is not None and before.uncordoned else None
+    return isinstance(known, Session) and known.id == session.id

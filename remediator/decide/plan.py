@@ -94,8 +94,10 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
 
 
 def _uncordoned_by_hand(draft: Draft, session: Session, look: Look) -> bool:
-    """Yield to a person who uncordoned a node that we had cordoned."""
-    if draft.facts.unschedulable or not session.added.cordoned:
+    """Yield to a person who uncordoned a node that we had cordoned, and to a later cordon."""
+    if not session.added.cordoned:
+        return False
+    if draft.facts.unschedulable and not draft.facts.uncordoned:
         return False
     why = "uncordoned by hand: the session is cancelled, and this fault is left to people"
     end(draft, session, why, action="cancel", undo=False, waived=present_faults(session, look))

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 
 SESSION_ANNOTATION: Final = "gpu-remediator.io/session"
@@ -25,6 +26,8 @@ MODE_KEY: Final = "gpu-remediator.io/mode"
 SESSION_VERSION: Final = 1
 DAY: Final = 86400.0
 MAX_SESSION_BYTES: Final = 65536
+MAX_SAID: Final = 200
+"""Characters kept of each text in a person's request: it is repeated in what we write."""
 
 _T = TypeVar("_T")
 
@@ -126,6 +129,22 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
         """Tell whether automation has ended for any policy on this node."""
         return any(hold.state is HoldState.ESCALATED for hold in self.holds)
 
+    def not_after(self, now: float) -> Session:
+        """Move times out of the future: a clock that ran ahead must not hold up recovery."""
+        return replace(
+            self,
+            started=min(self.started, now),
+            holds=tuple(
+                replace(
+                    hold,
+                    since=min(hold.since, now),
+                    step_since=min(hold.step_since, now),
+                    results=tuple(replace(one, at=min(one.at, now)) for one in hold.results),
+                )
+                for hold in self.holds
+            ),
+        )
+
 
 class Waiver(msgspec.Struct, frozen=True, omit_defaults=True):
     """A fault instance that people took over: no new session for it until it clears and returns."""
@@ -144,6 +163,14 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
     waivers: tuple[Waiver, ...] = ()
     last: str = ""
     """How the last session ended, in words."""
+
+    def not_after(self, now: float) -> History:
+        """Move times out of the future, as of a session."""
+        return replace(
+            self,
+            attempts=tuple(min(at, now) for at in self.attempts),
+            waivers=tuple(replace(one, at=min(one.at, now)) for one in self.waivers),
+        )
 
 
 class Verb(StrEnum):
@@ -203,8 +230,10 @@ def decode_history(text: str) -> History:
 
 
 def decode_request(text: str) -> Request:
-    """Read a person's request. Raises AnnotationError."""
-    return _decode(text, Request, REQUEST_ANNOTATION)
+    """Read a person's request, its texts cut to what we can repeat. Raises AnnotationError."""
+    request = _decode(text, Request, REQUEST_ANNOTATION)
+    by, at, reason = (one[:MAX_SAID] for one in (request.by, request.at, request.reason))
+    return replace(request, by=by, at=at, reason=reason)
 
 
 def _decode(text: str, kind: type[_T], name: str) -> _T:
@@ -212,5 +241,5 @@ def _decode(text: str, kind: type[_T], name: str) -> _T:
         raise AnnotationError(f"{name} is longer than {MAX_SESSION_BYTES} characters")
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise AnnotationError(f"{name} is malformed: {error}") from error

@@ -73,6 +73,6 @@ def write_reset(source: str, reset: BreakerReset) -> dict[str, str | None]:
 def _read(text: str, kind: type[_T], key: str, problems: list[str]) -> _T | None:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         problems.append(f"the key {key} is malformed: {error}")
         return None

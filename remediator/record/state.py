@@ -145,7 +145,7 @@ def decode_state(text: str) -> Loaded:
                 None, f"it is of version {version}, this program knows version {STATE_VERSION}"
             )
         return Loaded(msgspec.json.decode(text, type=LedgerState))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return Loaded(None, f"it is damaged: {error}")
 
 

@@ -201,7 +201,7 @@ def decode_status(text: str) -> Status:
                 " use the program version that the controller runs",
             )
         return msgspec.json.decode(text, type=Status)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StatusUnreadableError(f"the status is damaged: {error}") from error
 
 

@@ -31,7 +31,14 @@ from node_agent.contract import (
     FaultReport,
     decode_report,
 )
-from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, Malformed, NodeFacts, NodeMode
+from remediator.decide.facts import (
+    OWN_CONDITIONS,
+    ConditionFact,
+    Malformed,
+    NodeFacts,
+    NodeMode,
+    uncordoned_since,
+)
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
     MODE_KEY,
@@ -114,8 +121,11 @@ def observe(
         changes |= _membership(node, cluster)
     problem = previous.problem
     if node.annotations is not old.annotations or "labels" in changes:
-        read, problem = _annotations(node, old, problem)
+        read, problem = _annotations(node, old, problem, now)
         changes |= read
+    changes["uncordoned"] = uncordoned_since(
+        facts, changes.get("session", facts.session), unschedulable=node.unschedulable
+    )
     return Observation(node, replace(facts, **changes), problem)
 
 
@@ -153,7 +163,7 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
     seen = now - FIRST_SIGHT_AGE
     conditions = {c.type: _condition(None, c, seen=seen, now=now) for c in node.conditions}
     ready = _ready(conditions)
-    read, problem = _annotations(node, None, "")
+    read, problem = _annotations(node, None, "", now)
     facts = NodeFacts(
         name=node.name,
         uid=node.uid,
@@ -166,6 +176,7 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
         boot_id=node.boot_id,
         taints=_taints(node),
         unavailable_since=now if node.unschedulable or not ready else None,
+        uncordoned=uncordoned_since(None, read["session"], unschedulable=node.unschedulable),
         **_membership(node, cluster),
         **read,
     )
@@ -261,10 +272,13 @@ def _fresh(fact: ConditionFact, at: float) -> bool:
 # -- annotations ---------------------------------------------------------------------------
 
 
-def _annotations(node: Node, old: Node | None, problem: str) -> tuple[dict[str, Any], str]:
+def _annotations(
+    node: Node, old: Node | None, problem: str, now: float
+) -> tuple[dict[str, Any], str]:
     """Return the facts that our annotations changed, and which of them could not be read.
 
-    An unchanged text is not read again: it keeps the object that was read from it.
+    An unchanged text is not read again: it keeps the object that was read from it. What
+    is from a later time than now was written by another clock, and counts as of now.
     """
     texts, before = node.annotations, {} if old is None else old.annotations
 
@@ -276,10 +290,10 @@ def _annotations(node: Node, old: Node | None, problem: str) -> tuple[dict[str, 
         facts |= _faults(texts.get(FAULTS_ANNOTATION))
     if changed(SESSION_ANNOTATION):
         text = texts.get(SESSION_ANNOTATION)
-        facts["session"] = None if text is None else _session(text, node.uid)
+        facts["session"] = None if text is None else _session(text, node.uid, now)
     mode_label = None if old is None else old.labels.get(MODE_KEY)
     if any(map(changed, _SMALL)) or node.labels.get(MODE_KEY) != mode_label:
-        small, problem = _small(node)
+        small, problem = _small(node, now)
         facts |= small
     return facts, problem
 
@@ -299,14 +313,14 @@ def _faults(text: str | None) -> dict[str, Any]:
     }
 
 
-def _session(text: str, uid: str) -> Session | Malformed:
+def _session(text: str, uid: str, now: float) -> Session | Malformed:
     try:
-        return decode_session(text, node_uid=uid)
+        return decode_session(text, node_uid=uid).not_after(now)
     except AnnotationError as error:
         return Malformed(str(error))
 
 
-def _small(node: Node) -> tuple[dict[str, Any], str]:
+def _small(node: Node, now: float) -> tuple[dict[str, Any], str]:
     """Read mode, history and request: seldom there, and the history has a say in the mode.
 
     An unreadable history may hold waivers: it permits no new session, while recovery goes on.
@@ -316,7 +330,7 @@ def _small(node: Node) -> tuple[dict[str, Any], str]:
     mode, note = _mode(node)
     try:
         if (text := node.annotations.get(HISTORY_ANNOTATION)) is not None:
-            history = decode_history(text)
+            history = decode_history(text).not_after(now)
     except AnnotationError as error:
         problems.append(str(error))
         if _CAREFUL[mode] < _CAREFUL[NodeMode.NOTIFY_ONLY]:

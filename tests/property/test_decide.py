@@ -18,7 +18,7 @@ from remediator.act.overlay import Overlay
 from remediator.decide.core import Policies, World, decide
 from remediator.decide.decision import Decision, Outcome, PatchNode
 from remediator.decide.draft import SOONEST
-from remediator.decide.facts import ConditionFact, NodeFacts, NodeMode
+from remediator.decide.facts import ConditionFact, NodeFacts, NodeMode, uncordoned_since
 from remediator.decide.guards.budget import budgets_of, is_free
 from remediator.decide.ledger import Ledger, Pause, scopes_of
 from remediator.decide.session import Request, Session, Verb, decode_session, encode
@@ -94,7 +94,8 @@ class Cluster(RuleBasedStateMachine):
         facts = replace(self.nodes[name], **fields)
         gone = facts.unschedulable or not facts.ready
         since = (facts.unavailable_since or self.now) if gone else None
-        facts = self.nodes[name] = replace(facts, unavailable_since=since)
+        left = uncordoned_since(facts, facts.session, unschedulable=facts.unschedulable)
+        facts = self.nodes[name] = replace(facts, unavailable_since=since, uncordoned=left)
         if not facts.unschedulable:
             self.ours.discard(name)
         self.ledgers[World.REAL].observe(facts, self.now)
@@ -262,9 +263,13 @@ class Cluster(RuleBasedStateMachine):
     @rule(name=names, cordon=st.booleans())
     def person(self, name: str, *, cordon: bool) -> None:
         self.see(name, unschedulable=cordon)
-        session = self.nodes[name].session
-        if cordon and isinstance(session, Session) and session.added.cordoned:
-            self.ours.add(name)  # uncordoned and cordoned before we could look: it cannot be seen
+
+    @rule(who=st.sets(names, min_size=1))
+    def cordon_anew(self, who: set[str]) -> None:
+        """A person takes away a cordon and adds their own before we could look."""
+        for name in who:
+            self.person(name, cordon=False)
+            self.person(name, cordon=True)
 
     @rule(name=names, verb=st.sampled_from(Verb))
     def ask(self, name: str, verb: Verb) -> None:
@@ -333,6 +338,10 @@ class Cluster(RuleBasedStateMachine):
         self.mode = mode
         self.start_controller()
         self.outcomes = {world: {} for world in World}
+        for name, facts in self.nodes.items():
+            if facts.uncordoned and facts.unschedulable:
+                self.ours.add(name)  # cordoned anew before the restart: that was not recorded
+            self.nodes[name] = replace(facts, uncordoned=False)
         self.observe_all()
 
     @rule(refuse=st.sampled_from([True, False, False]))

@@ -58,6 +58,26 @@ def test_an_uncordon_by_hand_wins_until_the_fault_returns(
     site.wait(lambda: site.cordoned(node), "cordon after the fault returned")
 
 
+def test_a_cordon_that_follows_an_uncordon_at_once_stays(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    """However soon, and even while nothing may be written."""
+    nodes = [site.node() for _ in range(4)]
+    run()
+    for node in nodes:
+        site.says(node, 79)
+    site.wait(lambda: all(map(site.cordoned, nodes)), "cordons")
+    site.wait(lambda: all(map(site.session, nodes)), "sessions")
+    for node in nodes:
+        site.cluster.uncordon(node)
+        site.cluster.cordon(node)
+    site.wait(lambda: not any(map(site.session, nodes)), "end of the sessions")
+    for node in nodes:
+        site.says(node)
+    site.wait(lambda: not any(site.history(n).get("waivers") for n in nodes), "ends of waivers")
+    assert all(map(site.cordoned, nodes))
+
+
 def test_the_last_policy_that_lets_go_uncordons(site: Site, run: Callable[..., Replica]) -> None:
     site.policy(
         "lost-gpu",

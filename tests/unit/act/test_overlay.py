@@ -75,6 +75,12 @@ def test_real_sessions_are_hidden_and_requests_are_not() -> None:
     assert (seen.session, seen.request, seen.unschedulable) == (None, request, True)
 
 
+def test_an_uncordon_of_a_real_session_is_not_one_of_the_virtual(cordoned: Overlay) -> None:
+    facts = replace(FACTS, session=SESSION, uncordoned=True)
+    assert not Overlay().view(facts).uncordoned
+    assert not cordoned.view(facts).uncordoned
+
+
 def test_heartbeats_do_not_disturb(cordoned: Overlay) -> None:
     assert cordoned.view(replace(FACTS, resource_version="99")).session is SESSION
 

@@ -182,3 +182,9 @@ def test_without_a_kubeconfig_one_sentence_says_what_is_missing(
 
 def test_an_unknown_output_format_is_bad_input() -> None:
     assert runner.invoke(app, ["status", "-o", "yaml"]).exit_code == 2
+
+
+def test_a_reason_that_is_too_long_is_refused() -> None:
+    result = runner.invoke(app, ["cancel", "n1", "--reason", "é" * 201])
+    assert result.exit_code == 2
+    assert "at most 200 characters" in result.output

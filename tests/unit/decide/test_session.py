@@ -396,6 +396,23 @@ def test_an_uncordon_by_hand_wins() -> None:
     assert not bench.cordoned()
 
 
+@pytest.mark.parametrize("verb", [None, Verb.CANCEL])
+def test_a_cordon_that_followed_an_uncordon_by_hand_stays(verb: Verb | None) -> None:
+    bench = in_session()
+    pause = bench.ledger.pause = Pause(by="ann", at="now", all=True)
+    uncordoned(bench)
+    assert bench.ledger.pause is pause
+    assert bench.nodes["n1"].session is not None
+    bench.change(unschedulable=True, uncordoned=True)
+    if verb is not None:
+        ask(bench, verb)
+    bench.ledger.pause = None
+    bench.one()
+    assert bench.nodes["n1"].session is None
+    recover(bench)
+    assert bench.cordoned()
+
+
 def test_a_waived_fault_is_recalled_once() -> None:
     bench = in_session()
     uncordoned(bench)

@@ -20,12 +20,20 @@ from node_agent.contract import (
 from remediator.decide.facts import Malformed, NodeFacts, NodeMode
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
+    MAX_SAID,
     MODE_KEY,
     REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     Added,
     Before,
+    History,
+    PolicyHold,
+    Request,
+    Result,
     Session,
+    StepResult,
+    Verb,
+    Waiver,
     encode,
 )
 from remediator.kube.objects import Condition, Node, Taint
@@ -205,6 +213,58 @@ def test_a_truncated_report_says_that_warnings_are_missing() -> None:
 def test_an_unreadable_session_is_malformed(text: str) -> None:
     found = facts((1.0, node(annotations={SESSION_ANNOTATION: text})))
     assert isinstance(found.session, Malformed)
+
+
+DEEP = '{"version":1,"more":' + "[" * 20_000 + "]" * 20_000 + "}"
+
+
+def test_what_is_nested_too_deeply_is_unreadable() -> None:
+    keys = (FAULTS_ANNOTATION, SESSION_ANNOTATION, HISTORY_ANNOTATION, REQUEST_ANNOTATION)
+    seen = fold((1.0, node(annotations=dict.fromkeys(keys, DEEP))))
+    assert isinstance(seen.facts.session, Malformed)
+    assert seen.facts.faults_note
+    assert HISTORY_ANNOTATION in seen.problem
+    assert REQUEST_ANNOTATION in seen.problem
+
+
+def test_times_of_a_clock_that_ran_ahead_count_as_of_now() -> None:
+    done = StepResult(step=0, action="cordon", result=Result.DONE, at=9000.0)
+    hold = PolicyHold(
+        policy="p", version="v", plan="{}", reasons=(), instances=(), since=50.0,
+        step_since=9000.0, results=(done,),
+    )  # fmt: skip
+    session = msgspec.structs.replace(SESSION, started=9000.0, holds=(hold,))
+    history = History(attempts=(60.0, 9000.0), waivers=(Waiver("p", "i", 9000.0, "w"),))
+    texts = {SESSION_ANNOTATION: encode(session), HISTORY_ANNOTATION: encode(history)}
+    seen = facts((100.0, node(annotations=texts)))
+    assert isinstance(seen.session, Session)
+    (held,) = seen.session.holds
+    assert (seen.session.started, held.since, held.step_since) == (100.0, 50.0, 100.0)
+    assert held.results[0].at == 100.0
+    assert seen.history.attempts == (60.0, 100.0)
+    assert seen.history.waivers[0].at == 100.0
+
+
+def test_a_cordon_after_an_uncordon_is_not_the_sessions() -> None:
+    cordoned = msgspec.structs.replace(SESSION, added=Added(cordoned=True))
+    ours = {SESSION_ANNOTATION: encode(cordoned)}
+    seen = fold((1.0, node(annotations=ours, unschedulable=True)))
+    assert not seen.facts.uncordoned
+    seen = observe(seen, node(version=2, annotations=ours), cluster=CLUSTER, now=2.0)
+    assert seen.facts.uncordoned
+    theirs = node(version=3, annotations=ours, unschedulable=True)
+    again = observe(seen, theirs, cluster=CLUSTER, now=3.0)
+    assert again.facts.uncordoned
+    other = {SESSION_ANNOTATION: encode(msgspec.structs.replace(cordoned, id="s2"))}
+    new = node(version=4, annotations=other, unschedulable=True)
+    assert not observe(again, new, cluster=CLUSTER, now=4.0).facts.uncordoned
+
+
+def test_a_long_request_is_cut_to_what_can_be_repeated() -> None:
+    request = Request(verb=Verb.CANCEL, by="b" * 5000, at="a" * 5000, reason="r" * 50_000)
+    seen = facts((1.0, node(annotations={REQUEST_ANNOTATION: encode(request)})))
+    assert seen.request is not None
+    assert {len(seen.request.by), len(seen.request.at), len(seen.request.reason)} == {MAX_SAID}
 
 
 def test_an_unreadable_history_permits_no_new_session() -> None:

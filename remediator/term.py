@@ -57,6 +57,7 @@ _log = structlog.get_logger(__name__)
 DRAIN_SECONDS: Final = 3.0
 """For messages, at an orderly end; what is left, the successor sends."""
 TICK_SECONDS: Final = 1.0
+RESET_RETRY_SECONDS: Final = 2.0
 MAX_REFUSALS: Final = 3
 """Nodes named in the status whose writes are refused: the reason is mostly the same."""
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
@@ -253,15 +254,20 @@ class Term:
                     side.ledger.reset_breaker(source, keep=reset.keep)
                 engine.look_at_all()
                 self._publisher.touch()
-            await self._remove_resets({RESET_PREFIX + source: None for source in self._resets})
+            if not await self._remove_resets({RESET_PREFIX + one: None for one in self._resets}):
+                await asyncio.sleep(RESET_RETRY_SECONDS)
+                self._resets_asked.set()
 
-    async def _remove_resets(self, keys: Mapping[str, None]) -> None:
+    async def _remove_resets(self, keys: Mapping[str, None]) -> bool:
+        """Remove answered requests: one that stayed would close a later breaker, too."""
         known = self._has.control.get(CONTROL_CONFIGMAP)
         try:
             if keys and known is not None:
                 await self._configmaps.write(CONTROL_CONFIGMAP, keys, known=known)
         except (ApiError, NotLeading) as error:
             _log.warning("reset_not_removed", reason=str(error))
+            return False
+        return True
 
     def _look_at_all(self) -> None:
         if self._engine is not None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from remediator.record.control import CONTROL_CONFIGMAP, RESET_PREFIX, BreakerReset, write_reset
 from testbed.faultproxy import Action, Answer, Drop, FaultProxy, Hang
+from tests.integration.controller.test_control import control
 
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 NODES = r"^/api/v1/nodes/"
+CONTROL = r"/configmaps/gpu-remediator-control$"
 
 
 @pytest.fixture
@@ -121,3 +124,16 @@ def test_a_restarted_api_server(own_cluster: Cluster, site_on: Callable[[Cluster
         replica.stop()
     assert replica.error is None
     assert len(site.writes_to(other)) >= 1
+
+
+def test_an_answered_reset_does_not_stay_to_close_a_later_breaker(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy
+) -> None:
+    refusals = proxy.add(Answer(500), method="PATCH", path=CONTROL, times=2)
+    site.node()
+    run(server=proxy.url)
+    site.wait(lambda: site.status().get("gpuNodes") == 1, "first status")
+    control(site, write_reset("xid-79", BreakerReset(by="alice", at="t1", keep=True)))
+    key = RESET_PREFIX + "xid-79"
+    site.wait(lambda: key not in (site.cluster.configmap(CONTROL_CONFIGMAP) or {}), "its removal")
+    assert refusals.hits == 2

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from node_agent.contract import FaultKind
 from node_agent.nvml.model import NvmlState
 from node_agent.publish import device_families as own
 from node_agent.publish.dcgm_rows import parts_of
 from node_agent.publish.exposition import Block, block, is_valid, number, pairs
 from node_agent.publish.history import CLOCK_REASONS
+from node_agent.sources.pci_sysfs import DeviceClass
 
 
 if TYPE_CHECKING:
@@ -173,11 +175,13 @@ def _clock_events(view: NvmlView, history: History) -> Iterator[Block]:
 def _lost(view: NvmlView, history: History) -> Iterator[Block]:
     """A row for every GPU that anyone ever saw, whether or not it is still there."""
     health = history.health
-    lost_pci = {fault.pci for fault in health.faults.values() if fault.kind == "lost"}
+    lost_pci = {fault.pci for fault in health.faults.values() if fault.kind is FaultKind.LOST}
     by_pci = {device.pci: device for device in view.devices}
     uuids = {device.uuid for device in view.devices}
     rows: list[_Pairs] = []
-    for pci in sorted({*by_pci, *(p for p, kind in health.expected.items() if kind == "gpu")}):
+    for pci in sorted(
+        {*by_pci, *(p for p, kind in health.expected.items() if kind is DeviceClass.GPU)}
+    ):
         device = by_pci.get(pci)
         uuid = device.uuid if device else health.uuids.get(pci, "")
         rows.append(({"UUID": uuid, "pci": pci}, float(pci in lost_pci or uuid in view.lost)))

@@ -101,12 +101,11 @@ def merged(blocks: Iterable[Block]) -> tuple[list[Block], int]:
     repeated = 0
     once = []
     for each in by_name.values():
-        kept = dict(reversed(each.samples))  # of two, the first one stays
-        if len(kept) != len(each.samples):
-            repeated += len(each.samples) - len(kept)
-            once.append(Block(each.family, list(reversed(kept.items()))))
-        else:
-            once.append(each)
+        kept: dict[str, str] = {}
+        for name, value in each.samples:
+            kept.setdefault(name, value)
+        repeated += len(each.samples) - len(kept)
+        once.append(Block(each.family, list(kept.items())))
     return sorted(once, key=lambda b: b.family.name), repeated
 
 

@@ -61,6 +61,10 @@ bench-memory: tools ## Controller memory and heartbeat cost with 5,000 nodes
 bench-agent: tools ## Agent memory, idle CPU and log-storm throughput
 	$(PY) -m tests.bench.agent
 
+.PHONY: bench-scrape
+bench-scrape: tools ## A scrape of the agent: alone, fifty at once, and while an NVML call hangs
+	$(PY) -m tests.bench.scrape
+
 .PHONY: requirements
 requirements: ## Lock the dependencies again, with hashes (needs the network)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \

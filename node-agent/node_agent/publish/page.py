@@ -109,7 +109,8 @@ class MetricsPage:
         self._took, self._series, self._repeated = 0.0, 0, 0
 
     def touch(self) -> None:
-        """Faults, conditions or views may have changed: the next scrape looks."""
+        """Pods have changed: the next scrape shows it."""
+        self._shown = None
 
     def take_nvml(self, view: NvmlView) -> None:
         """Take each new view: what happens between two renderings counts too."""

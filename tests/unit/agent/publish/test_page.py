@@ -190,6 +190,14 @@ def test_a_hang_and_a_loss_show_in_the_very_next_scrape(change: dict[str, object
     assert world.page.serve("", "").body != before
 
 
+def test_a_page_that_was_touched_is_made_anew() -> None:
+    world = World()
+    assert b"job-0" not in world.page.serve("", "").body
+    world.pods = pods(POD)
+    world.page.touch()
+    assert b"job-0" in world.page.serve("", "").body
+
+
 def test_odd_headers_do_not_pile_up() -> None:
     page = World().page
     for number in range(1000):

@@ -28,7 +28,10 @@ from node_agent.contract import (
 from node_agent.health.conditions import SOURCES, View
 from node_agent.health.rules import BEYOND_A_RESET, LEVEL_SUBCODES, RULES, Clear, Rule
 from node_agent.health.signals import SIGNALS
+from node_agent.publish.counters import DEFAULT_FILES, Field, load_counters, load_fields
+from node_agent.publish.device_families import DEVICE_FAMILIES
 from node_agent.publish.metrics import FAMILIES, SelfMetrics
+from node_agent.publish.page import PAGE_FAMILIES
 from node_agent.settings import definitions
 
 
@@ -121,6 +124,42 @@ def families_table() -> str:
     return table(("name", "type", "meaning"), ([f"`{f.name}`", f.kind, f.doc] for f in FAMILIES))
 
 
+def device_families_table() -> str:
+    rows = sorted([f"`{f.name}`", f.kind, f.doc] for f in DEVICE_FAMILIES)
+    return table(("name", "type", "meaning"), rows)
+
+
+def dcgm_table() -> str:
+    fields = load_fields()
+    on = {field.name for path in DEFAULT_FILES.values() for field in _on(path)}
+    rows: dict[tuple[str, str, str], dict[str, Field]] = {}
+    for field in fields.by_name.values():
+        spelling = "" if field.line else field.name
+        rows.setdefault((field.source, field.quantity, spelling), {})[field.line or "4.8"] = field
+    return table(
+        ("4.8 line", "unit", "4.9 line", "unit", "type", "default"),
+        (_dcgm_row(row.get("4.8"), row.get("4.9"), on) for row in rows.values()),
+    )
+
+
+def _dcgm_row(old: Field | None, new: Field | None, on: set[str]) -> list[str]:
+    one = old or new
+    assert one is not None
+    return [
+        f"`{old.name}`" if old else "",
+        old.unit if old else "",
+        (f"`{new.name}`" if new.name != one.name or not old else "same") if new else "same",
+        new.unit if new else "",
+        one.kind,
+        "on" if any(each and each.name in on for each in (old, new)) else "",
+    ]
+
+
+def _on(path: Path) -> list[Field]:
+    counters = load_counters(path, load_fields())
+    return [*(counter.field for counter in counters.metrics), *counters.labels]
+
+
 def self_table() -> str:
     metrics: list[Metric] = sorted(SelfMetrics(node="n").registry.collect(), key=lambda m: m.name)
     rows = (
@@ -128,7 +167,8 @@ def self_table() -> str:
         for m in metrics
         if m.name.startswith("gpu_")
     )
-    return table(("name", "type", "meaning"), rows)
+    page = ([f"`{f.name}`", f.kind, f.doc] for f in PAGE_FAMILIES)
+    return table(("name", "type", "meaning"), (*rows, *page))
 
 
 def conditions_table() -> str:
@@ -175,6 +215,8 @@ TABLES: Final = {
     "beyond": beyond_table,
     "clears": clears_table,
     "conditions": conditions_table,
+    "dcgm": dcgm_table,
+    "device-families": device_families_table,
     "families": families_table,
     "rules": rules_table,
     "schema": schema_table,

@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import zlib
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,7 +35,7 @@ from node_agent.sources.kernel_log.text import LineSplitter, LogText, is_boot_ba
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from node_agent.sources.kernel_log.grouping import Grouper
 
@@ -50,6 +52,8 @@ _DIRECTORY_EVENTS: Final = (
     | inotify.MOVE_SELF
 )
 _BANNER: Final = b"Linux version "
+_ROTATED: Final = re.compile(r"[.-]\d[\d.-]*")
+"""What a rotation adds to a log's name, a number or a date; others may keep copies."""
 
 
 @dataclass(slots=True)
@@ -92,7 +96,8 @@ class FileLog:
         self._resume = resume
         self._report_state = report_state
         self._current: _OpenLog | None = None
-        self._retiring: _OpenLog | None = None
+        self._retiring: deque[_OpenLog] = deque()
+        """Older files that may not be read to their end, oldest first."""
         self._directory: tuple[str, int] | None = None
         self._directory_watch = -1
         self._live = False
@@ -117,8 +122,8 @@ class FileLog:
                     await changed.wait()
             finally:
                 loop.remove_reader(notify.fileno())
-                self._close(notify, self._retiring)
-                self._close(notify, self._current)
+                for log in (*self._retiring, self._current):
+                    self._close(notify, log)
 
     async def _look(self, notify: inotify.Inotify, deliver: Callable[[Batch], None]) -> None:
         """One wake-up: bring everything up to the present state of the file system."""
@@ -162,7 +167,7 @@ class FileLog:
         elif resume.inode == log.inode:
             log.offset = resume.offset if _is_unchanged(log.fd, resume) else 0
         else:
-            self._retiring = self._reopen_rotated(resume, notify)
+            self._retiring.extend(self._reopen_rotated(resume, notify))
         self._resume = None
 
     def _open_path(self, notify: inotify.Inotify) -> _OpenLog | None:
@@ -189,29 +194,43 @@ class FileLog:
         usable = saved and saved.source == SOURCE and saved.boot_id == self._boot_id != ""
         return saved if usable else None
 
-    def _reopen_rotated(self, saved: Position, notify: inotify.Inotify) -> _OpenLog | None:
-        """The file of the saved position under its new name, if it is still there."""
+    def _reopen_rotated(self, saved: Position, notify: inotify.Inotify) -> list[_OpenLog]:
+        """The file of the saved position under its new name, and the rotated ones after it.
+
+        None if it is gone, or compressed: what else is there may have been read before.
+        """
+        kept: list[_OpenLog] = []
+        for log, is_rotated in sorted(self._siblings(notify), key=_last_written):
+            if not kept and log.inode == saved.inode and _is_unchanged(log.fd, saved):
+                log.offset = saved.offset
+                kept.append(log)
+            elif kept and is_rotated:
+                kept.append(log)
+            else:
+                self._close(notify, log)
+        return kept
+
+    def _siblings(self, notify: inotify.Inotify) -> Iterator[tuple[_OpenLog, bool]]:
+        """The files beside the path that bear its name and more, and whether as a rotation's."""
         for sibling in self._path.parent.iterdir():
-            if not sibling.name.startswith(self._path.name):
+            more = sibling.name.removeprefix(self._path.name)
+            if more in {"", sibling.name}:
                 continue
             with contextlib.suppress(OSError):
-                if sibling.stat().st_ino == saved.inode:
-                    fd = os.open(sibling, os.O_RDONLY | os.O_CLOEXEC)
-                    if _is_unchanged(fd, saved):
-                        return self._opened(fd, notify, saved.offset)
-                    os.close(fd)
-        return None
+                log = self._opened(os.open(sibling, os.O_RDONLY | os.O_CLOEXEC), notify)
+                yield log, _ROTATED.fullmatch(more) is not None
 
     async def _read(self, notify: inotify.Inotify, deliver: Callable[[Batch], None]) -> None:
-        """Read the old file, if any, to its end; and the current one, once it is alone."""
-        current, old = self._current, self._retiring
-        if old is not None and current is not None:
-            is_written_to = os.fstat(current.fd).st_size > 0
+        """Read the old files, if any, to their end; and the current one, once it is alone."""
+        current = self._current
+        while current is not None and self._retiring:
+            old, *later = self._retiring
+            is_written_to = any(os.fstat(log.fd).st_size > 0 for log in (*later, current))
             await self._read_to_end(old, deliver)
             if not is_written_to:
                 return
             self._take(old.splitter.flush(), deliver)
-            self._retiring = None
+            self._retiring.popleft()
             self._close(notify, old)
         if current is not None:
             await self._read_to_end(current, deliver)
@@ -235,7 +254,7 @@ class FileLog:
 
     def _deliver(self, deliver: Callable[[Batch], None]) -> None:
         # While an old file is open its end, not the new file, is the position to go on from.
-        log = self._retiring or self._current
+        log = self._retiring[0] if self._retiring else self._current
         position = None
         if log is not None:
             offset = log.position_offset()
@@ -260,8 +279,9 @@ class FileLog:
         if new is None:
             return False
         self._counters.rotations += 1
-        self._close(notify, self._retiring)
-        self._retiring, self._current = self._current, new
+        if self._current is not None:
+            self._retiring.append(self._current)
+        self._current = new
         return True
 
     @staticmethod
@@ -269,6 +289,10 @@ class FileLog:
         if log is not None:
             notify.remove(log.watch)
             os.close(log.fd)
+
+
+def _last_written(found: tuple[_OpenLog, bool]) -> int:
+    return os.fstat(found[0].fd).st_mtime_ns
 
 
 def _check(fd: int, offset: int) -> int:

@@ -144,6 +144,29 @@ async def test_a_restart_in_the_middle_of_a_rotation_loses_nothing(
         assert log.codes == [62, 79]
 
 
+async def test_a_log_that_was_rotated_more_than_once_is_read_in_its_order(
+    follow: Follow, path: Path
+) -> None:
+    path.write_bytes(banner() + line(48))
+    async with follow(Mode.FILE, path) as log:
+        await log.until(lambda: log.caught_up)
+        saved = log.position
+    first, second, third = (path.with_name(f"kern.log.{at}") for at in (3, 2, 1))
+    append(path, line(62))
+    path.rename(first)
+    second.write_bytes(line(79))
+    third.write_bytes(b"")
+    path.with_name("kern.log.bak").write_bytes(banner() + line(48))  # somebody's copy
+    path.write_bytes(line(119))
+    for at, file in enumerate((first, second, third)):
+        os.utime(file, ns=(at, 10 + at))
+    async with follow(Mode.FILE, path, resume=saved) as log:
+        await log.until(lambda: log.caught_up)
+        assert log.codes == [62, 79, 119]
+        append(path, line(64))
+        await log.until_codes(62, 79, 119, 64)
+
+
 async def test_rotation_by_copy_and_truncate(follow: Follow, path: Path) -> None:
     path.write_bytes(b"")
     async with follow(Mode.FILE, path) as log:

@@ -167,6 +167,7 @@ class Executor:
         if any(isinstance(effect, PatchNode) for effect in effects):
             await self._todo.put(_Job(facts, effects))
             return
+        self.refused.pop(facts.name, None)  # there is nothing to write any more
         for effect in effects:
             self._tell(effect, self._real, facts.name)
         self.release(facts.name)

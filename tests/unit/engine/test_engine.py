@@ -382,6 +382,17 @@ async def test_a_failed_write_gives_its_place_to_another_node(world: Run) -> Non
         assert it.cordons() == ["n2"]
 
 
+async def test_a_refusal_is_shown_until_there_is_nothing_to_write(world: Run) -> None:
+    async with world() as it:
+        it.server.errors = [Forbidden(ACCESS)]
+        it.server.put("n1", XID)
+        await asyncio.sleep(0.5)
+        assert list(it.executor.refused) == ["n1"]
+        it.server.put("n1")
+        await asyncio.sleep(0.5)
+        assert not it.executor.refused
+
+
 async def test_a_doubtful_write_keeps_its_place_until_the_node_was_read(world: Run) -> None:
     async with world(nodes=2, budgets=[{"maxUnavailable": 1, "per": "cluster"}]) as it:
         it.server.errors = [(TimedOut(ACCESS),)]

@@ -58,8 +58,8 @@ DRAIN_SECONDS: Final = 3.0
 """For messages, at an orderly end; what is left, the successor sends."""
 TICK_SECONDS: Final = 1.0
 RESET_RETRY_SECONDS: Final = 2.0
-MAX_REFUSALS: Final = 3
-"""Nodes named in the status whose writes are refused: the reason is mostly the same."""
+MAX_NAMED: Final = 3
+"""Nodes named in a note of the status: the reason is mostly the same."""
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
 
 
@@ -317,11 +317,7 @@ class Term:
     def _refusals(self) -> tuple[str, ...]:
         """Say which writes the API server refuses, the first few by name."""
         refused = {} if self._executor is None else self._executor.refused
-        more = len(refused) - MAX_REFUSALS
-        return (
-            *(f"{name}: {why}" for name, why in list(refused.items())[:MAX_REFUSALS]),
-            *((f"and writes to {more} more nodes are refused",) if more > 0 else ()),
-        )
+        return _first_few(refused, "and writes to {} more nodes are refused")
 
     def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:
         outbox = self._outbox
@@ -348,6 +344,19 @@ class Term:
             else OutboxStatus(
                 pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
             ),
-            notes=(*self._notes, *self._refusals()),
+            notes=(
+                *self._notes,
+                *self._refusals(),
+                *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
+            ),
             nodes_total=len(self._has.fleet),
         )
+
+
+def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:
+    """Say by node what is amiss; of many, how many more there are."""
+    more = len(problems) - MAX_NAMED
+    return (
+        *(f"{name}: {why}" for name, why in list(problems.items())[:MAX_NAMED]),
+        *((rest.format(more),) if more > 0 else ()),
+    )

@@ -61,6 +61,10 @@ class Fleet:
         """Return the facts of every node."""
         return [known.facts for known in self._nodes.values()]
 
+    def problems(self) -> dict[str, str]:
+        """Return the nodes with an annotation of ours that is left aside, and why."""
+        return {name: known.problem for name, known in self._nodes.items() if known.problem}
+
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self._nodes)

@@ -143,7 +143,7 @@ def significant(before: Observation | None, after: Observation, *, now: float) -
         in_session = new.session is not None
         if _changed(old.conditions, new.conditions, now, in_session=in_session):
             return True
-    return bool(_LEVELS(old) != _LEVELS(new))
+    return before.problem != after.problem or bool(_LEVELS(old) != _LEVELS(new))
 
 
 def restart_ages(facts: NodeFacts, *, now: float, blind_since: float) -> NodeFacts:

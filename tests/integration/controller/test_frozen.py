@@ -70,3 +70,15 @@ def test_a_new_node_of_the_same_name_is_left_alone(site: Site, run: Callable[...
     assert not site.cordoned(node)
     assert site.session(node) is None
     assert len(site.writes_to(node)) == before
+
+
+def test_a_request_that_cannot_be_read_is_shown(site: Site, run: Callable[..., Replica]) -> None:
+    node = site.node()
+    run()
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+    site.cluster.annotate(node, {REQUEST_ANNOTATION: "please"})
+    (note,) = site.wait(lambda: site.status().get("notes"), "a note in the status")
+    assert note.startswith(f"{node}: {REQUEST_ANNOTATION} is malformed")
+    site.cluster.annotate(node, {REQUEST_ANNOTATION: None})
+    site.wait(lambda: not site.status().get("notes"), "end of the note")

@@ -178,8 +178,9 @@ class KubeletSocket:
         """Die as a kubelet does: calls in flight break off, the socket is gone."""
         if self._server is None or self._threads is None:
             return
-        self._released.set()
-        self._server.stop(grace=None).wait()
+        stopped = self._server.stop(grace=None)  # calls in flight break off here,
+        self._released.set()  # and only then the one that hangs may end
+        stopped.wait()
         self._threads.shutdown()
         self._server = None
         self.socket.unlink(missing_ok=True)

@@ -18,8 +18,8 @@ from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.match import Match
 from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
-from remediator.policy.model import OnFailure, Step
 from remediator.policy.plan import Plan
+from remediator.policy.steps import OnFailure, Step
 
 
 DISRUPTIVE: Final = frozenset({"cordon"})

@@ -11,17 +11,15 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from remediator.policy.base import LabelKey, Model, schema_keywords
 from remediator.policy.model import (
     Breaker,
     Budget,
     BudgetPer,
-    LabelKey,
     LabelSelector,
     Metadata,
     Mode,
-    Model,
     Rates,
-    schema_keywords,
 )
 from remediator.policy.quantities import Amount, Duration, Rate
 

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.explain import closest, explain
-from remediator.policy.model import API_VERSION, Model, RemediationPolicy
+from remediator.policy.model import API_VERSION, RemediationPolicy
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
 from remediator.policy.yaml import Document, Place, make_problem, read_documents
 

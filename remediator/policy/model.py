@@ -3,8 +3,8 @@
 One model makes the checks, the JSON schema for editors and, later, the CRD. It
 is frozen and pure: reading files and placing errors is :mod:`remediator.policy.load`.
 
-A step, and an entry of ``when``, is one model of optional fields: a tagged union
-would turn one misspelt key into one error per alternative.
+Steps are in :mod:`remediator.policy.steps`. An entry of ``when``, as a step, is one model
+of optional fields: a tagged union would turn one misspelt key into one error per alternative.
 """
 
 from __future__ import annotations
@@ -13,43 +13,19 @@ import hashlib
 import json
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
+from remediator.policy.base import LabelKey, Model, schema_keywords
 from remediator.policy.quantities import Duration, NodeAmount, StartRate
+from remediator.policy.steps import Step
 
 
 MAX_STEPS_BYTES: Final = 8192
 """Of a policy's steps as JSON. A session on the Node holds those of several policies."""
 API_VERSION: Final = "gpu-remediator.io/v1alpha1"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-LABEL_KEY_PATTERN: Final = (
-    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-)
-REASON_PATTERN: Final = r"^[A-Z][A-Za-z0-9]{0,127}$"
-
-LabelKey = Annotated[str, Field(pattern=LABEL_KEY_PATTERN, max_length=317)]
-
-
-def schema_keywords(**keywords: Any) -> ConfigDict:
-    """Say in JSON schema, too, what a validator of the whole model says."""
-    return ConfigDict(json_schema_extra=keywords)
-
-
-class Model(BaseModel):
-    """Base of everything an SRE writes: camelCase keys, unknown keys refused, immutable."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        validate_default=True,
-        validate_by_name=False,
-        validate_by_alias=True,
-    )
 
 
 class Mode(StrEnum):
@@ -58,14 +34,6 @@ class Mode(StrEnum):
     DISABLED = "Disabled"
     DRY_RUN = "DryRun"
     ENFORCE = "Enforce"
-
-
-class OnFailure(StrEnum):
-    """What follows a step that failed or ran out of time."""
-
-    HOLD = "hold"
-    CONTINUE = "continue"
-    ESCALATE = "escalate"
 
 
 class RecoverWhen(StrEnum):
@@ -244,76 +212,6 @@ class Limits(Model):
         ge=1,
         description="Sessions per node in 24 h; the one after that escalates to people.",
     )
-
-
-class Cordon(Model):
-    """Mark the node unschedulable."""
-
-
-class Notify(Model):
-    """Send a message to channels of RemediatorConfig."""
-
-    to: tuple[str, ...] = Field(
-        min_length=1,
-        strict=False,
-        examples=[["log"]],
-        description="Names of channels; `log`, the controller's log, always exists.",
-    )
-    message: str = Field(
-        default="", max_length=2000, description="Added to the text that is sent anyway."
-    )
-
-
-class EmitEvent(Model):
-    """Write a Kubernetes Event on the node."""
-
-    reason: str = Field(
-        default="GPURemediation", pattern=REASON_PATTERN, description="One word for machines."
-    )
-    message: str = Field(
-        default="", max_length=900, description="Added to the text that is written anyway."
-    )
-
-
-ACTIONS: Final = ("cordon", "notify", "event")
-"""Keys of a step that say what it does; exactly one of them is set."""
-
-
-class Step(Model):
-    """One step: exactly one action, its deadline, and what follows a failure."""
-
-    model_config = schema_keywords(oneOf=[{"required": [name]} for name in ACTIONS])
-
-    cordon: Cordon | None = Field(default=None, description="Mark the node unschedulable.")
-    notify: Notify | None = Field(default=None, description="Send a message.")
-    event: EmitEvent | None = Field(default=None, description="Write an Event on the node.")
-    timeout: Duration = Field(default=300.0, description="Deadline of the step.")
-    on_failure: Annotated[OnFailure, Field(strict=False)] | None = Field(
-        default=None,
-        description="Default: hold; for notify and event: continue.",
-    )
-
-    @model_validator(mode="after")
-    def _exactly_one_action(self) -> Self:
-        given = [name for name in ACTIONS if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"a step is exactly one of: {', '.join(ACTIONS)}; "
-                + (f"this one has {', '.join(given)}" if given else "this one has none"),
-            )
-        return self
-
-    @cached_property
-    def action(self) -> str:
-        """The name of the action, such as ``cordon``."""
-        return next(name for name in ACTIONS if getattr(self, name) is not None)
-
-    @property
-    def after_failure(self) -> OnFailure:
-        """``onFailure``, or the action's default."""
-        if self.on_failure is not None:
-            return self.on_failure
-        return OnFailure.HOLD if self.action == "cordon" else OnFailure.CONTINUE
 
 
 class Recover(Model):

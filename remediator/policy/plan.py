@@ -6,7 +6,9 @@ from functools import lru_cache
 
 from pydantic import Field
 
-from remediator.policy.model import Model, Recover, Step
+from remediator.policy.base import Model
+from remediator.policy.model import Recover
+from remediator.policy.steps import Step
 
 
 class Plan(Model):

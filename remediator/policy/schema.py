@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from remediator.policy.base import Model
 from remediator.policy.cluster import RemediatorConfig
-from remediator.policy.model import Model, RemediationPolicy
+from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import DURATION_PATTERN, format_duration
 
 

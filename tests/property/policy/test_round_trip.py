@@ -16,13 +16,13 @@ from remediator.policy.model import (
     API_VERSION,
     BudgetPer,
     Mode,
-    OnFailure,
     RecoverWhen,
     RemediationPolicy,
 )
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.quantities import format_duration
 from remediator.policy.reload import PolicySet, fold
+from remediator.policy.steps import OnFailure
 
 
 ROOT = Path(__file__).parents[3]

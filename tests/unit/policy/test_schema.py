@@ -10,9 +10,10 @@ from ruamel.yaml import YAML
 from remediator.policy import reference
 from remediator.policy.cluster import RemediatorConfig
 from remediator.policy.load import load_config, load_policies, parse_policies
-from remediator.policy.model import ACTIONS, Mode, RemediationPolicy
+from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
 from remediator.policy.schema import json_schema
+from remediator.policy.steps import ACTIONS
 
 
 ROOT = Path(__file__).parents[3]

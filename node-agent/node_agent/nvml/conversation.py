@@ -30,6 +30,8 @@ from node_agent.nvml.protocol import (
 _CLOSE_SECONDS = 3.0
 """How long a child may take to close its handles before it is killed."""
 _SHORTEST_WAIT = 0.01
+_LONGEST_WAIT = 1.0
+"""While an answer is due, the page is looked at this often: a call may begin at any time."""
 
 
 class Deadlines(NamedTuple):
@@ -125,8 +127,10 @@ class Conversation:
     async def close(self) -> None:
         """Stop listening. The child meets the end of its socket."""
         self._receiving.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ChildGoneError):
-            await self._receiving
+        # Not awaited by itself: its cancellation could not be told from our own.
+        await asyncio.wait({self._receiving})
+        if not self._receiving.cancelled():
+            self._receiving.exception()  # known; asked for so that nobody warns of it
         self._child.close()
 
     async def _receive(self) -> None:
@@ -145,7 +149,7 @@ class Conversation:
         ends = [call.started + self._deadlines.of(call) for call in calls]
         if not _polls(calls):
             ends.append(self._heard + self._deadlines.silence)
-        return max(_SHORTEST_WAIT, min(ends) - self._clock())
+        return min(max(_SHORTEST_WAIT, min(ends) - self._clock()), _LONGEST_WAIT)
 
     def _look_for_hung(self, *, answered: bool) -> None:
         now = self._clock()

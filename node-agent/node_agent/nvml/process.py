@@ -32,6 +32,7 @@ from node_agent.nvml.protocol import (
 
 
 _RECEIVE_BYTES: Final = 65536
+_REAP_SECONDS: Final = 0.02
 _MODULE: Final = "node_agent.nvml.child"
 
 
@@ -106,8 +107,10 @@ class ChildProcess:
             try:
                 received = await self._reader.read(_RECEIVE_BYTES)
                 self._bodies.extend(self._unframer.feed(received))
-            except (OSError, ProtocolError) as error:
+            except ProtocolError as error:
                 raise ChildGoneError(str(error)) from error
+            except OSError:
+                received = b""  # reset: it died with an unread request
             if not received:
                 raise ChildGoneError(self._how_it_ended())
         try:
@@ -133,8 +136,10 @@ class ChildProcess:
         self._page.close()
 
     def _how_it_ended(self) -> str:
-        code = self._process.poll()
-        if code is None:
+        try:
+            # Its socket closes a moment before it can be reaped.
+            code = self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:
             return "the NVML child closed its socket"
         return f"the NVML child ended with {'signal' if code < 0 else 'status'} {abs(code)}"
 

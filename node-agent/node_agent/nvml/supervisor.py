@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, NamedTuple
 
 from node_agent.nvml import view as fold
@@ -224,7 +224,7 @@ class Supervisor:
             graceful = False
             return self._down(NvmlState.RESTARTING, str(error), began)
         finally:  # also when cancelled: a child that dies with open handles has frozen GPUs
-            await self._end(child, talk, graceful=graceful)
+            await _to_the_end(self._end(child, talk, graceful=graceful))
         return 0.0
 
     async def _end(self, child: NvmlChild, talk: Conversation, *, graceful: bool) -> None:
@@ -351,3 +351,13 @@ class Supervisor:
         )
         self._pause = min(2 * pause, longest)
         return pause
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Wait for something that takes seconds at most, also while being cancelled."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

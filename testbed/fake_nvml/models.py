@@ -130,7 +130,9 @@ def _nvlinks(count: int) -> dict[str, object]:
 
 def _nvlink5(count: int) -> dict[str, object]:
     scopes = [f".{link}" if link else "" for link in range(count)]  # scope 0 is written as none
-    counters = {f"f{number}{scope}": 0 for number in (213, 214, 215, 221) for scope in scopes}
+    counters: dict[str, object] = {
+        f"f{number}{scope}": 0 for number in (213, 214, 215, 221) for scope in scopes
+    }
     return counters | {f"f220{scope}": 0x10F for scope in scopes}
 
 

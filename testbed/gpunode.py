@@ -1,9 +1,9 @@
 """A GPU machine made of files, and a node-agent that takes it for real.
 
 The files are what an agent looks at: a kernel log, this boot's id, PCI devices in sysfs, the
-service account's folder. Break the machine by writing to them; `reboot()` does what a reboot
-does to them. The agent is the real program, started as a process of its own with the identity
-that it would have in a pod.
+service account's folder, the driver's tracepoints, and, with a `FakeNvml`, NVIDIA's library.
+Break the machine by writing to them; `reboot()` does what a reboot does to them. The agent is
+the real program, started as a process of its own with the identity that it would have in a pod.
 """
 
 import contextlib
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+from node_agent.sources.tracepoint import EVENTS, INSTANCE
+from testbed.fake_nvml import FakeNvml
 from testbed.processes import Child, ServerFailedError
 
 
@@ -48,6 +50,8 @@ class GpuMachine:
         self.sysfs = folder / "sys"
         self.state_file = folder / "state" / "node-agent.json"
         self.socket = folder / "agent.sock"
+        self.kubelet = folder / "kubelet"
+        self.tracefs = folder / "tracing"
         self._devices = self.sysfs / "bus" / "pci" / "devices"
         self._devices.mkdir(parents=True)
         self.gpus = [f"0000:{0x18 + 8 * number:02x}:00.0" for number in range(gpus)]
@@ -70,6 +74,19 @@ class GpuMachine:
         self._booted = time.monotonic()
         self._append(BANNER + "\n")
         return self.boot_id
+
+    def install_driver(self, *, model: str = "H200") -> FakeNvml:
+        """NVIDIA's library, with a GPU for each one that is on PCI."""
+        return FakeNvml(self.folder / "driver", model=model, gpus=len(self.gpus))
+
+    def install_tracepoints(self, *names: str) -> Path:
+        """The driver's tracepoints; write lines to the FIFO that is returned."""
+        instance = self.tracefs / "instances" / INSTANCE
+        for path in names or EVENTS:
+            for folder in (self.tracefs, instance):
+                (folder / "events" / path).mkdir(parents=True)
+        os.mkfifo(instance / "trace_pipe")
+        return instance / "trace_pipe"
 
     def log(self, *lines: str) -> None:
         """The kernel prints these lines, in one write."""
@@ -117,6 +134,7 @@ class Agent:
         token: the agent's own, bound to a pod on this node.
         ca_file: what it has to trust.
         settings: more settings by name, as they are written in `NODE_AGENT_<NAME>`.
+        driver: NVIDIA's library and driver of this machine; None: the agent does without.
     """
 
     def __init__(
@@ -128,6 +146,7 @@ class Agent:
         token: str,
         ca_file: Path,
         settings: Mapping[str, str] | None = None,
+        driver: FakeNvml | None = None,
     ) -> None:
         self.machine = machine
         self.account = machine.folder / "serviceaccount"
@@ -148,12 +167,17 @@ class Agent:
             "pci_interval": "1s",
             "node_interval": "500ms",
             "log_format": "json",
+            "kubelet_folder": str(machine.kubelet),
+            "tracefs": str(machine.tracefs),
+            "nvml": "false",
+            **(_of_driver(driver) if driver is not None else {}),
             **(settings or {}),
         }
         address = urlsplit(url)
         self._environ = {
             "KUBERNETES_SERVICE_HOST": address.hostname or "",
             "KUBERNETES_SERVICE_PORT": str(address.port),
+            **(driver.env if driver is not None else {}),
         }
         # By flags, not by variables: `Child` hands on our own environment.
         argv = [sys.executable, "-m", "node_agent.cli", "run"]
@@ -235,10 +259,41 @@ class Agent:
 
     def set_healthy(self, before: str = "") -> subprocess.CompletedProcess[str]:
         """`node-agent set-healthy` beside the agent."""
-        argv = [sys.executable, "-m", "node_agent.cli", "set-healthy"]
-        argv += [f"--socket={self.machine.socket}"]
-        argv += [f"--before={before}"] if before else []
+        before_flag = [f"--before={before}"] if before else []
+        return self.command("set-healthy", f"--socket={self.machine.socket}", *before_flag)
+
+    def release(self, time: str) -> subprocess.CompletedProcess[str]:
+        """`node-agent release` beside the agent."""
+        return self.command("release", f"--socket={self.machine.socket}", time)
+
+    def show(self, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """`node-agent check` or `faults` beside the agent, with its settings."""
+        names = FAULTS_SETTINGS if command == "faults" else self._values.keys()
+        flags = [f"--{name.replace('_', '-')}={self._values[name]}" for name in names]
+        return self.command(command, *flags, *options)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Any command of the agent's, in its environment."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("NODE_AGENT_")}
         return subprocess.run(
-            argv, capture_output=True, text=True, timeout=20, check=False, env=environ
+            [sys.executable, "-m", "node_agent.cli", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**environ, **self._environ},
         )
+
+
+FAULTS_SETTINGS = ("node_name", "service_account")
+
+
+def _of_driver(driver: FakeNvml) -> dict[str, str]:
+    return {
+        "nvml": "true",
+        "proc_root": str(driver.proc),
+        "dev_root": str(driver.devices),
+        "nvml_interval": "1s",
+        "nvml_slow_interval": "1s",
+        "nvml_timeout": "1s",
+    }

@@ -29,7 +29,7 @@ from node_agent.parts import dcgm_metrics, log_paths
 from node_agent.publish.access import find_access
 from node_agent.publish.cluster_get import cluster_get
 from node_agent.publish.events import EventRecorder
-from node_agent.publish.metrics import SelfMetrics
+from node_agent.publish.metrics import SelfMetrics, source_blocks
 from node_agent.publish.node_api import ApiError, NodeApi, NodeView
 from node_agent.publish.page import MetricsPage, Snapshot
 from node_agent.publish.publisher import Publisher
@@ -40,7 +40,7 @@ from node_agent.xid.catalogue import load_catalogue
 
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
 
     from structlog.typing import FilteringBoundLogger
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from node_agent.health.conditions import Desired
     from node_agent.health.operator import SetHealthy
     from node_agent.health.state import NodeHealth
+    from node_agent.publish.exposition import Block
     from node_agent.settings import Settings
     from node_agent.xid.parse import XidReport
 
@@ -102,7 +103,7 @@ class App:
         self._page = MetricsPage(
             read=self._snapshot,
             dcgm=dcgm_metrics(settings, catalogue=catalogue, log=log),
-            extra=self._self_metrics.blocks,
+            extra=self._more_blocks,
             interval=settings.metrics_interval,
             wall=time.time,
             clock=clock,
@@ -381,6 +382,10 @@ class App:
             nvml=self.monitor.nvml,
             pods=self._gpus.pods,
         )
+
+    def _more_blocks(self) -> Iterable[Block]:
+        yield from source_blocks(self.monitor.source_stats)
+        yield from self._self_metrics.blocks()
 
     def _not_ready(self) -> str:
         if not self.monitor.checked:

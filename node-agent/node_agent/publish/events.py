@@ -78,7 +78,7 @@ class EventRecorder:
         self._uid = uid
         for key, fault in faults.items():
             if key not in self._open and fault.severity is not Severity.INFO:
-                self._tell(key, "Warning", _reason(fault), describe(fault))
+                self._tell(key, "Warning", _reason(fault), _news(fault))
         for key, fault in self._open.items():
             if key not in faults and fault.severity is not Severity.INFO:
                 self._tell(key, "Normal", CLEARED, f"cleared: {describe(fault)}")
@@ -149,6 +149,11 @@ class EventRecorder:
                 "count": 1,
             }
         )
+
+
+def _news(fault: OpenFault) -> str:
+    """The fault, and the pods that it hit."""
+    return describe(fault) + (f"; hits {', '.join(fault.pods)}" if fault.pods else "")
 
 
 def _reason(fault: OpenFault) -> str:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from node_agent.contract import Condition
     from node_agent.health.conditions import View, ViewState
+    from node_agent.health.merge import SourceStats
     from node_agent.health.state import NodeHealth
     from node_agent.sources.kernel_log import Counters, SourceState
     from node_agent.sources.pci_sysfs import Device
+    from node_agent.xid.episodes import Source
 
 XID_EPISODES = Family(
     "gpu_xid_errors_total", "counter", "Xid episodes (lines within 30 s are one)."
@@ -41,6 +43,19 @@ FAULT_SEEN = Family(
 )
 RECOVERY = Family(
     "gpu_recovery_action_required", "gauge", "1 for each action that the driver asks for."
+)
+SOURCE_FIRST = Family(
+    "gpu_fault_source_first_total",
+    "counter",
+    "Xid episodes that this source reported before the others, since the agent started.",
+)
+SOURCE_LATER = Family(
+    "gpu_fault_source_later_total", "counter", "Xid episodes that another source told before."
+)
+SOURCE_LAG = Family(
+    "gpu_fault_source_lag_seconds_total",
+    "counter",
+    "Sum of the times by which this source came later than the first one.",
 )
 EXPECTED = Family("gpu_devices_expected", "gauge", "Devices that were ever seen on PCI.")
 SEEN = Family("gpu_devices_seen", "gauge", "Devices that are on PCI now and answer.")
@@ -73,6 +88,9 @@ FAMILIES: Final = (
     FAULT_ACTIVE,
     FAULT_SEEN,
     RECOVERY,
+    SOURCE_FIRST,
+    SOURCE_LATER,
+    SOURCE_LAG,
     EXPECTED,
     SEEN,
     LOST,
@@ -197,14 +215,23 @@ def _fault_blocks(health: NodeHealth) -> Iterator[Block]:
     ]
     yield block(FAULT_ACTIVE, ((each, 1.0) for each in labels))
     yield block(FAULT_SEEN, zip(labels, (f.last_seen for f in faults), strict=True))
-    yield block(
-        RECOVERY,
-        (
-            ({"pci": f.pci, "UUID": f.gpu, "action": f.reason}, 1.0)
-            for f in faults
-            if f.code == RECOVERY_ACTION_CHANGED and f.kind is FaultKind.XID
-        ),
-    )
+    asked = {
+        (f.pci, f.gpu or health.uuids.get(f.pci, ""), f.reason)
+        for f in faults
+        if f.code == RECOVERY_ACTION_CHANGED or f.kind is FaultKind.RECOVERY_ACTION
+    }
+    names = ("pci", "UUID", "action")
+    yield block(RECOVERY, ((dict(zip(names, a, strict=True)), 1.0) for a in sorted(asked)))
+
+
+def source_blocks(stats: Mapping[Source, SourceStats]) -> Iterator[Block]:
+    """Which source of Xids was first, and how late the others were."""
+    for family, values in (
+        (SOURCE_FIRST, {source: float(one.first) for source, one in stats.items()}),
+        (SOURCE_LATER, {source: float(one.later) for source, one in stats.items()}),
+        (SOURCE_LAG, {source: one.lag_seconds for source, one in stats.items()}),
+    ):
+        yield block(family, (({"source": source.value}, v) for source, v in values.items()))
 
 
 def _device_blocks(health: NodeHealth, devices: Iterable[Device]) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from testbed.cluster import Cluster
+from testbed.fake_nvml import FakeNvml
 from testbed.gpunode import Agent, GpuMachine
 
 
@@ -17,6 +18,7 @@ class Setup(NamedTuple):
     machine: GpuMachine
     node: str
     agent: Agent
+    driver: FakeNvml | None = None
 
     def conditions(self) -> dict[str, tuple[str, str]]:
         """Our condition types on the Node: status and reason."""
@@ -57,10 +59,13 @@ def make_setup(tmp_path: Path) -> Iterator[MakeSetup]:
     """Build a node on a cluster; its agent is ended after the test."""
     made: list[Setup] = []
 
-    def make(cluster: Cluster, *, gpus: int = 8, url: str = "", **settings: str) -> Setup:
+    def make(
+        cluster: Cluster, *, gpus: int = 8, url: str = "", model: str = "", **settings: str
+    ) -> Setup:
         folder = tmp_path / f"machine-{len(made)}"
         folder.mkdir()
         machine = GpuMachine(folder, gpus=gpus)
+        driver = machine.install_driver(model=model) if model else None
         node = cluster.create_node(boot_id=machine.boot_id, gpus=gpus)
         agent = Agent(
             machine,
@@ -69,8 +74,9 @@ def make_setup(tmp_path: Path) -> Iterator[MakeSetup]:
             token=cluster.agent_token(node),
             ca_file=cluster.plane.ca_file,
             settings=settings,
+            driver=driver,
         )
-        made.append(Setup(cluster, machine, node, agent))
+        made.append(Setup(cluster, machine, node, agent, driver))
         return made[-1]
 
     yield make

@@ -8,7 +8,7 @@ from node_agent.health.conditions import View, ViewState, desired
 from node_agent.health.fold import observe, scanned
 from node_agent.health.state import NodeHealth
 from node_agent.publish.exposition import Format, merged, text_of
-from node_agent.publish.metrics import FAMILIES, SelfMetrics, state_blocks
+from node_agent.publish.metrics import FAMILIES, SelfMetrics, source_blocks, state_blocks
 from node_agent.sources.kernel_log import Counters, SourceState
 from node_agent.sources.pci_sysfs import Device, DeviceClass
 from tests.unit.agent.health.builders import GPU, OTHER_GPU, RESET_WANTED, sxid, xid
@@ -30,13 +30,16 @@ def health() -> NodeHealth:
 
 def render(state: NodeHealth) -> str:
     blocks, _ = merged(
-        state_blocks(
-            state,
-            devices=DEVICES,
-            conditions=desired(state, VIEWS, written=()).conditions,
-            views=VIEWS,
-            counters=Counters(),
-            source=SourceState("file", working=True),
+        (
+            *state_blocks(
+                state,
+                devices=DEVICES,
+                conditions=desired(state, VIEWS, written=()).conditions,
+                views=VIEWS,
+                counters=Counters(),
+                source=SourceState("file", working=True),
+            ),
+            *source_blocks({}),
         )
     )
     return text_of(blocks, Format.TEXT)

@@ -9,7 +9,7 @@ virtual decision does not know. Their cordons are not hidden: they cost capacity
 person's request is not hidden either: it ends or retries the virtual session too.
 
 A virtual session rests on the node as it was. When people change that (cordon or
-uncordon it, or a real session begins or ends), it is dropped and decided anew.
+uncordon it, add the same taint, or a real session begins or ends), it is dropped and decided anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import History, Session
+from remediator.decide.session import History, Session, Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Overlay:
             unschedulable=cordon,
             session=session,
             history=history,
-            since=(known.since or now) if cordon else None,
+            since=(known.since or now) if cordon or _takes_capacity(session) else None,
         )
         if virtual == known:
             return False
@@ -74,15 +74,19 @@ class Overlay:
             self._nodes[facts.uid] = virtual
         if virtual is None:
             return (
-                facts if facts.session is None else replace(facts, session=None, uncordoned=False)
+                facts
+                if facts.session is None
+                else replace(facts, session=None, uncordoned=False, untainted=False)
             )
         return replace(
             facts,
             session=virtual.session,
             uncordoned=False,  # said of the real session
+            untainted=False,
             request=facts.request if virtual.session is not None else None,
             history=facts.history if virtual.history is None else virtual.history,
             unschedulable=bool(virtual.unschedulable) or facts.unschedulable,
+            taints=(*facts.taints, *_taints_of(virtual.session)),
             unavailable_since=facts.unavailable_since or virtual.since,
         )
 
@@ -105,4 +109,15 @@ class Overlay:
     def _changed_hands(virtual: _Virtual, facts: NodeFacts) -> bool:
         if virtual.session is None:
             return False
-        return facts.unschedulable != virtual.really_cordoned
+        slots = {taint.slot for taint in _taints_of(virtual.session)}
+        tainted = bool(slots) and any(taint.slot in slots for taint in facts.taints)
+        return tainted or facts.unschedulable != virtual.really_cordoned
+
+
+def _taints_of(session: Session | None) -> tuple[Taint, ...]:
+    """Return the taints that a virtual session has added: they stand nowhere else."""
+    return () if session is None else session.added.taints
+
+
+def _takes_capacity(session: Session | None) -> bool:
+    return session is not None and session.takes_capacity

@@ -16,17 +16,22 @@ from remediator.decide.session import (
     SESSION_ANNOTATION,
     encode,
 )
-from remediator.kube.objects import Node
+from remediator.kube.objects import Node, Taint
 from remediator.kube.patch import NodePatch
 
 
-def node_patch(effect: PatchNode) -> NodePatch:
-    """Return the minimal merge patch: what the effect does not name stays as it is."""
+def node_patch(effect: PatchNode, base: Node) -> NodePatch:
+    """Return the minimal merge patch: what the effect does not name stays as it is.
+
+    ``base``: the version that the patch rests on. Its list of taints is written back with
+    what is added and removed; the resourceVersion makes sure that it is still that list.
+    """
     return NodePatch(
         name=effect.name,
         uid=effect.uid,
         resource_version=effect.resource_version,
         unschedulable=effect.unschedulable,
+        taints=_taints(effect, base),
         annotations=_annotations(effect),
     )
 
@@ -47,8 +52,24 @@ def patched(node: Node, patch: NodePatch, resource_version: str) -> Node:
         node,
         resource_version=resource_version,
         unschedulable=unschedulable,
+        taints=node.taints if patch.taints is None else patch.taints,
         annotations=annotations,
     )
+
+
+def _taints(effect: PatchNode, base: Node) -> tuple[Taint, ...] | None:
+    """Return the whole new list, or None where it stays. An entry keeps all its fields."""
+    if not effect.taint and not effect.untaint:
+        return None
+    going = {(one.key, one.effect, one.value) for one in effect.untaint}
+    kept = [one for one in base.taints if (one.key, one.effect, one.value) not in going]
+    slots = {(one.key, one.effect) for one in kept}
+    new = (
+        Taint(key=one.key, effect=one.effect, value=one.value)
+        for one in effect.taint
+        if one.slot not in slots
+    )
+    return (*kept, *new)
 
 
 def _annotations(effect: PatchNode) -> dict[str, str | None]:

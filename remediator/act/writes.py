@@ -71,7 +71,7 @@ async def write(effect: PatchNode, *, base: Node, writer: NodeWriter) -> Written
         base: that version of the node.
         writer: sends it, if we still lead.
     """
-    patch = node_patch(effect)
+    patch = node_patch(effect, base)
     try:
         version = await writer.patch_node(patch)
     except NotLeading as error:

@@ -45,7 +45,7 @@ def first_hold(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
 def _reserve(candidate: Candidate, ledger: Ledger, now: float) -> None:
     """Take the places: once per node, however many policies want it cordoned."""
     entry = ledger.nodes[candidate.facts.uid]
-    if not entry.reserved:
+    if not (entry.reserved or entry.ours):
         ledger.reserve(candidate.facts.uid, now)
         facts = candidate.facts
         owners = [owner for owner, _ in rates_of(candidate, ledger)]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from node_agent.contract import Severity
 from remediator.decide.admit import Verdicts
+from remediator.decide.changes import NOT_ASKED
 from remediator.decide.decision import Hold, Outcome, Urgency
 from remediator.decide.draft import Draft
 from remediator.decide.endings import waived
@@ -30,7 +31,7 @@ from remediator.decide.session import (
     Session,
     Waiver,
 )
-from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance
+from remediator.decide.steps import advance
 from remediator.policy.plan import Plan, parse_plan
 
 
@@ -72,8 +73,8 @@ def _refusal(draft: Draft, one: Matched) -> Hold | None:
         return Hold(name, "scope", outside)
     if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
         return Hold(name, "mode", facts.mode_note)
-    only_disruptive = all(step.action in DISRUPTIVE for step in policy.spec.steps)
-    if facts.mode is NodeMode.NOTIFY_ONLY and only_disruptive:
+    only_changes = all(step.changes_node for step in policy.spec.steps)
+    if facts.mode is NodeMode.NOTIFY_ONLY and only_changes:
         return Hold(name, "opt-out", f"the node says {MODE_KEY}: {facts.mode}")
     return None
 
@@ -99,7 +100,7 @@ def _start(
         since=one.since,
         step_since=draft.now,
     )
-    if not (exhausted and steps.steps[0].action not in DISRUPTIVE):
+    if not exhausted or steps.steps[0].disruptive:
         session, hold = advance(
             draft,
             session,
@@ -109,7 +110,7 @@ def _start(
             verdict=verdict,
             outcomes=outcomes,
         )
-        if hold.step == 0 and steps.steps[0].action in DISRUPTIVE:
+        if hold.step == 0 and steps.steps[0].changes_node:
             return None  # held; a message that must be waited for is a beginning
     if exhausted:
         hold = replace(hold, state=HoldState.ESCALATED)

@@ -17,7 +17,15 @@ from remediator.decide.endings import waived
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.guards.breaker import leave, note
 from remediator.decide.ledger import Ledger
-from remediator.decide.look import Look, Matched, attempt_of, opening, unusable_session
+from remediator.decide.look import (
+    Look,
+    Matched,
+    attempt_of,
+    opening,
+    uncordoned,
+    untainted,
+    unusable_session,
+)
 from remediator.decide.match import match
 from remediator.decide.plan import plan
 from remediator.decide.session import Session
@@ -114,8 +122,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
     if unusable_session(facts):
         return []
     session = facts.session if isinstance(facts.session, Session) else None
-    if session is not None and session.added.cordoned:
-        return []  # cordoned by us, or uncordoned by a person: nothing to ask either way
+    if session is not None and (uncordoned(facts, session) or untainted(facts, session)):
+        return []  # a person took it back
     found = []
     for one in look.holding:
         policy = one.active.policy

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from remediator.decide.session import History, Session
+from remediator.decide.session import History, Session, Taint
 
 
 class Unset(StrEnum):
@@ -26,20 +26,24 @@ UNSET = Unset.UNSET
 class PatchNode:
     """One PATCH of a node, with resourceVersion and UID as preconditions.
 
-    ``unschedulable`` None leaves it. ``session``, ``history``, ``request``: None removes
-    the annotation, UNSET leaves it. ``disruptive`` patches are the ones that guards,
-    pause and a settling controller hold back; undoing is never disruptive.
+    ``unschedulable`` None leaves it. ``taint`` and ``untaint``: taints to add and to remove;
+    the list is made from the version that is patched, so that all others stay.
+    ``session``, ``history``, ``request``: None removes the annotation, UNSET leaves it.
+    ``disruptive`` patches are the ones that guards, pause and a settling controller hold
+    back; undoing is never disruptive.
     """
 
     name: str
     uid: str
     resource_version: str
     unschedulable: bool | None = None
+    taint: tuple[Taint, ...] = ()
+    untaint: tuple[Taint, ...] = ()
     session: Session | Unset | None = UNSET
     history: History | Unset | None = UNSET
     remove_request: bool = False
     action: str = ""
-    """For metrics and audit: ``cordon``, ``uncordon``, ``record``, ``cancel``, ``release``."""
+    """For metrics, audit: ``cordon``, ``taint``, ``uncordon``, ``untaint``, ``record``; a verb."""
     policy: str = ""
     disruptive: bool = False
     allowed_by: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from remediator.decide.decision import (
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
-from remediator.decide.session import History, Session
+from remediator.decide.session import History, Session, Taint
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
 
@@ -50,6 +50,8 @@ class Draft:
     session: Session | None
     history: History
     unschedulable: bool | None = None
+    taint: list[Taint] = field(default_factory=list)
+    untaint: list[Taint] = field(default_factory=list)
     answered: bool = False
     """A person's request was answered in this decision."""
     drop_session: bool = False
@@ -140,7 +142,12 @@ class Draft:
         changed_session = self.session != before or self.drop_session
         changed_history = self.history != self.facts.history
         if not (
-            changed_session or changed_history or self.answered or self.unschedulable is not None
+            changed_session
+            or changed_history
+            or self.answered
+            or self.unschedulable is not None
+            or self.taint
+            or self.untaint
         ):
             return None
         refusal = self._refusal()
@@ -154,6 +161,8 @@ class Draft:
             uid=self.facts.uid,
             resource_version=self.facts.resource_version,
             unschedulable=self.unschedulable,
+            taint=tuple(self.taint),
+            untaint=tuple(self.untaint),
             session=(None if self.drop_session else self.session) if changed_session else UNSET,
             history=self.history if changed_history else UNSET,
             remove_request=self.answered,

@@ -52,6 +52,8 @@ def end(
     ours = session.added.cordoned and not draft.facts.uncordoned
     if undo and ours and draft.facts.unschedulable:
         draft.unschedulable = False
+    if undo and not draft.facts.untainted:
+        draft.untaint = [one for one in session.added.taints if one in draft.facts.taints]
     attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
     new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]
     waivers = _with(draft.history.waivers, new)
@@ -59,7 +61,7 @@ def end(
     draft.history = replace(draft.history, attempts=attempts, waivers=waivers, last=why)
     draft.session = None
     if action == "uncordon" and draft.unschedulable is None:
-        action = "record"  # it was cordoned before us, or stays so
+        action = "untaint" if draft.untaint else "record"  # it was cordoned before us, or stays so
     draft.act(action, session.holds[0].policy if session.holds else "", why)
     for hold in session.holds:
         _tell_end(draft, session, hold, "session ended", why)

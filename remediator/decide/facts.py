@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
-from remediator.decide.session import History, Request, Session, Taint
+from remediator.decide.session import OWN_PREFIX, History, Request, Session, Taint
 
 
 OWN_CONDITIONS = frozenset(ConditionType)
@@ -63,9 +63,9 @@ class NodeFacts:
     ``pool`` and ``zone`` are the names of its groups ("" for nodes without the label).
     ``faults_note`` says why the annotation's details are not used, if they are not.
     ``faults_truncated``: faults of severity warning are missing from ``faults``.
-    ``unavailable_since``: when it was first seen cordoned or not Ready; None if available.
+    ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
     ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
-    cordoned now, somebody else did that.
+    cordoned now, somebody else did that. ``untainted``: the same of a taint.
     """
 
     name: str
@@ -94,6 +94,34 @@ class NodeFacts:
     request: Request | None = None
     unavailable_since: float | None = None
     uncordoned: bool = False
+    untainted: bool = False
+
+    @property
+    def out_of_service(self) -> bool:
+        """Tell whether new pods are kept away: by a cordon of anyone, or by a taint of ours.
+
+        Taints of others mostly say what a node is for, and take no capacity away.
+        """
+        return out_of_service(self.taints, unschedulable=self.unschedulable)
+
+
+def out_of_service(taints: tuple[Taint, ...], *, unschedulable: bool) -> bool:
+    """Say it of a node in the making; see :attr:`NodeFacts.out_of_service`."""
+    return unschedulable or any(
+        taint.keeps_away and taint.key.startswith(OWN_PREFIX) for taint in taints
+    )
+
+
+def untainted_since(
+    before: NodeFacts | None, session: Session | Malformed | None, taints: tuple[Taint, ...]
+) -> bool:
+    """Tell whether somebody took away, or changed, a taint of the session: as of a cordon."""
+    if not isinstance(session, Session) or not session.added.taints:
+        return False
+    if not set(taints).issuperset(session.added.taints):
+        return True
+    known = before.session if before is not None and before.untainted else None
+    return isinstance(known, Session) and known.id == session.id
 
 
 def uncordoned_since(

@@ -91,6 +91,8 @@ class Entry:
     reserved: bool = False
     escalated: bool = False
     in_session: bool = False
+    ours: bool = False
+    """Out of service, and by a session: it was admitted."""
 
     @property
     def counted(self) -> bool:
@@ -151,9 +153,11 @@ class Ledger:
         was = entry.counted
         entry.in_session = session is not None
         entry.escalated = session is not None and session.escalated
-        entry.unavailable = facts.unschedulable or not facts.ready
+        out = facts.out_of_service
+        entry.ours = out and session is not None and session.takes_capacity
+        entry.unavailable = out or not facts.ready
         entry.unavailable_since = facts.unavailable_since
-        if facts.unschedulable:
+        if out:
             entry.reserved = False
             self._reserved_at.pop(facts.uid, None)
         self._recount(entry, was=was)

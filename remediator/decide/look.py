@@ -12,7 +12,6 @@ from remediator.decide.candidate import ActivePolicy
 from remediator.decide.facts import Malformed, NodeFacts
 from remediator.decide.match import Match
 from remediator.decide.session import DAY, PolicyHold, Session
-from remediator.decide.steps import DISRUPTIVE
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.plan import Plan, parse_plan
 
@@ -36,6 +35,16 @@ class Look:
     def holding(self) -> list[Matched]:
         """The policies that match now."""
         return [one for one in self.matched.values() if one.match.holds]
+
+
+def uncordoned(facts: NodeFacts, session: Session) -> bool:
+    """Tell whether a person took away the cordon that a session had added."""
+    return session.added.cordoned and (facts.uncordoned or not facts.unschedulable)
+
+
+def untainted(facts: NodeFacts, session: Session) -> bool:
+    """Tell whether a person took away, or changed, a taint that a session had added."""
+    return facts.untainted or not set(facts.taints).issuperset(session.added.taints)
 
 
 def unusable_session(facts: NodeFacts) -> str:
@@ -68,7 +77,7 @@ def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     """
     if attempt <= policy.spec.limits.max_attempts:
         return policy.plan, False
-    steps = tuple(step for step in parse_plan(policy.plan).steps if step.action in DISRUPTIVE)
+    steps = tuple(step for step in parse_plan(policy.plan).steps if step.disruptive)
     if not steps:
         return policy.plan, True
     only = Plan.model_construct(steps=steps, recover=policy.spec.recover)

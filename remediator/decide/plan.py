@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from remediator.decide.admit import Verdicts
 from remediator.decide.begin import begin, tell_held
+from remediator.decide.changes import NOT_ASKED, left_in_place, let_go_of_taints, make_again
 from remediator.decide.decision import Decision, Hold, NodePhase, Outcome
 from remediator.decide.draft import Draft, World
 from remediator.decide.endings import (
@@ -26,17 +27,16 @@ from remediator.decide.endings import (
 )
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger
-from remediator.decide.look import Look, unusable_session
+from remediator.decide.look import Look, uncordoned, untainted, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
 from remediator.decide.recovery import Recovery, recovery, silent
 from remediator.decide.session import (
     MODE_KEY,
-    Before,
     HoldState,
     PolicyHold,
     Session,
 )
-from remediator.decide.steps import DISRUPTIVE, NOT_ASKED, advance, record, resend
+from remediator.decide.steps import advance, record, resend
 from remediator.policy.plan import Plan, parse_plan
 
 
@@ -84,7 +84,7 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
         draft.phase, draft.sentence = NodePhase.LEFT_ALONE, f"the node says {MODE_KEY}: disabled"
         return
     session = draft.session
-    if session is not None and _uncordoned_by_hand(draft, session, look):
+    if session is not None and _taken_back(draft, session, look):
         return
     if session is not None and not _go_on(draft, session, look, verdicts, outcomes):
         return
@@ -93,14 +93,19 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
     _name_phase(draft, look)
 
 
-def _uncordoned_by_hand(draft: Draft, session: Session, look: Look) -> bool:
-    """Yield to a person who uncordoned a node that we had cordoned, and to a later cordon."""
-    if not session.added.cordoned:
+def _taken_back(draft: Draft, session: Session, look: Look) -> bool:
+    """Yield to a person who took away what we had added, and to what they add after that.
+
+    An uncordon says "back into service": our taints go, too. A taint that is taken away,
+    perhaps by a tool that keeps a list of its own, does not say so much: the rest stays.
+    """
+    by_uncordon = uncordoned(draft.facts, session)
+    if not by_uncordon and not untainted(draft.facts, session):
         return False
-    if draft.facts.unschedulable and not draft.facts.uncordoned:
-        return False
-    why = "uncordoned by hand: the session is cancelled, and this fault is left to people"
-    end(draft, session, why, action="cancel", undo=False, waived=present_faults(session, look))
+    what = "uncordoned by hand" if by_uncordon else "a taint was removed by hand"
+    why = f"{what}: the session is cancelled, and this fault is left to people"
+    faults = present_faults(session, look)
+    end(draft, session, why, action="cancel", undo=by_uncordon, waived=faults)
     draft.phase = NodePhase.WAIVED
     return True
 
@@ -113,7 +118,7 @@ def _go_on(
     outcomes: Mapping[str, Outcome],
 ) -> bool:
     """Bring every hold of a session forward. False: none is left, and the session has ended."""
-    session = _cordon_again(draft, session)
+    session = make_again(draft, session)
     kept: list[PolicyHold] = []
     gone: list[PolicyHold] = []
     undo = False
@@ -129,7 +134,7 @@ def _go_on(
         where = recovery(draft, hold, steps, matched.match)
         if where in {Recovery.UNDO, Recovery.KEEP}:
             undo = undo or where is Recovery.UNDO
-            session = session if where is Recovery.UNDO else _left_in_place(session, hold)
+            session = session if where is Recovery.UNDO else left_in_place(session, hold)
             gone.append(hold)
             continue
         resend(draft, session, hold, steps)
@@ -154,47 +159,14 @@ def _go_on(
         end(draft, session, why, action="uncordon", undo=undo)
         draft.phase = NodePhase.RECOVERING
         return False
+    if gone:
+        session = let_go_of_taints(draft, session, kept)
     for hold in gone:
         let_go(draft, session, hold, kept)
     draft.session = replace(session, holds=tuple(kept))
     if draft.session != draft.facts.session:
         draft.act("record", kept[0].policy, "progress recorded")
     return True
-
-
-def _left_in_place(session: Session, hold: PolicyHold) -> Session:
-    """Give the cordon of a policy that never undoes it to people: from now on it was there before.
-
-    Otherwise another policy that held the node, too, would take it away with its own.
-    """
-    if not session.added.cordoned or all(one.action not in DISRUPTIVE for one in hold.results):
-        return session
-    return replace(
-        session,
-        before=replace(session.before, cordoned=True),
-        added=replace(session.added, cordoned=False),
-    )
-
-
-def _cordon_again(draft: Draft, session: Session) -> Session:
-    """Take back "was cordoned before": whoever cordoned it uncordoned it, so decide anew."""
-    if draft.facts.unschedulable or not session.before.cordoned or session.added.cordoned:
-        return session
-    holds = tuple(_back_to_cordon(hold, draft.now) for hold in session.holds)
-    return replace(session, before=Before(taints=session.before.taints), holds=holds)
-
-
-def _back_to_cordon(hold: PolicyHold, now: float) -> PolicyHold:
-    at = next((one.step for one in hold.results if one.action in DISRUPTIVE), None)
-    if at is None or hold.state not in {HoldState.RUNNING, HoldState.DONE}:
-        return hold
-    return replace(
-        hold,
-        step=at,
-        step_since=now,
-        state=HoldState.RUNNING,
-        results=tuple(one for one in hold.results if one.step < at),
-    )
 
 
 def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:

@@ -13,10 +13,10 @@ from remediator.decide.draft import Draft
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
 from remediator.decide.match import Answer, Match, instance_answer, speaker
 from remediator.decide.session import HoldState, PolicyHold
-from remediator.decide.steps import DISRUPTIVE
 from remediator.policy.model import RecoverWhen
 from remediator.policy.plan import Plan
 from remediator.policy.quantities import format_duration
+from remediator.policy.steps import CHANGES
 
 
 class Recovery(Enum):
@@ -71,7 +71,7 @@ def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:
     Ours prove it by their heartbeat. Others may renew none: a status that we saw begin
     after the step is their word.
     """
-    changes = (result.at for result in hold.results if result.action in DISRUPTIVE)
+    changes = (result.at for result in hold.results if result.action in CHANGES)
     last = max(changes, default=hold.since)
     return all(
         one.seen > last or (one.type not in OWN_CONDITIONS and one.since > last)

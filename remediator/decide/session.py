@@ -23,6 +23,7 @@ REQUEST_ANNOTATION: Final = "gpu-remediator.io/request"
 MODE_KEY: Final = "gpu-remediator.io/mode"
 """Annotation or label: ``disabled``, ``dry-run`` or ``notify-only``."""
 
+OWN_PREFIX: Final = "gpu-remediator.io/"
 SESSION_VERSION: Final = 1
 DAY: Final = 86400.0
 MAX_SESSION_BYTES: Final = 65536
@@ -38,6 +39,16 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     effect: str = ""
     value: str = ""
+
+    @property
+    def slot(self) -> tuple[str, str]:
+        """Key and effect: the API server lets a node have one taint of each."""
+        return self.key, self.effect
+
+    @property
+    def keeps_away(self) -> bool:
+        """Tell whether it takes the node's capacity away."""
+        return self.effect in {"NoSchedule", "NoExecute"}
 
 
 class HoldState(StrEnum):
@@ -123,6 +134,11 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     def hold(self, policy: str) -> PolicyHold | None:
         """Return the hold of a policy, if it has one."""
         return next((hold for hold in self.holds if hold.policy == policy), None)
+
+    @property
+    def takes_capacity(self) -> bool:
+        """Tell whether something that it added keeps pods away from the node."""
+        return self.added.cordoned or any(taint.keeps_away for taint in self.added.taints)
 
     @property
     def escalated(self) -> bool:

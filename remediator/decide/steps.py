@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from remediator.decide.changes import change, is_made
 from remediator.decide.decision import Hold, Outcome, SendMessage, Urgency, WriteEvent
 from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts, NodeMode
@@ -22,10 +23,8 @@ from remediator.policy.plan import Plan
 from remediator.policy.steps import OnFailure, Step
 
 
-DISRUPTIVE: Final = frozenset({"cordon"})
-"""Actions that take capacity away: the ones that guards are asked about."""
-
-NOT_ASKED: Final = Hold("", "order", "waits for its turn")
+TAKE_OUT: Final = "cordon"
+"""Rates count a node that is taken out of service as a cordon, by whichever step it is."""
 
 
 def message_key(session: Session, hold: PolicyHold, step: int) -> str:
@@ -38,20 +37,18 @@ def message_key(session: Session, hold: PolicyHold, step: int) -> str:
 def wants(
     facts: NodeFacts, session: Session | None, hold: PolicyHold | None, plan: Plan
 ) -> str | None:
-    """Return the disruptive action that a policy would take now if the guards let it, or None.
+    """Return what the guards are to be asked about for a policy's next step, or None.
 
     Steps that nobody waits for are passed on the way, as :func:`advance` does.
     """
     if hold is not None and hold.state is not HoldState.RUNNING:
         return None
-    if facts.unschedulable or (session is not None and session.added.cordoned):
-        return None
     if facts.mode is NodeMode.NOTIFY_ONLY:
         return None
     for step in plan.steps[hold.step if hold is not None else 0 :]:
-        if step.action in DISRUPTIVE:
-            return step.action
-        if step.after_failure is not OnFailure.CONTINUE:
+        if step.disruptive and not is_made(facts, session, step):
+            return TAKE_OUT
+        if not step.changes_node and step.after_failure is not OnFailure.CONTINUE:
             return None
     return None
 
@@ -69,8 +66,8 @@ def advance(
     """Run a hold's steps as far as they go now. Returns the session and the hold after it."""
     while hold.state is HoldState.RUNNING and hold.step < len(plan.steps):
         step = plan.steps[hold.step]
-        if step.action in DISRUPTIVE:
-            taken = _cordon(draft, session, hold, match, verdict)
+        if step.changes_node:
+            taken = _change(draft, session, hold, step=step, match=match, verdict=verdict)
         else:
             taken = _tell(draft, session, hold, step, outcomes)
         if taken is None:
@@ -107,33 +104,25 @@ def record(
     return hold
 
 
-def _cordon(
-    draft: Draft, session: Session, hold: PolicyHold, match: Match, verdict: Hold | None
+def _change(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    *,
+    step: Step,
+    match: Match,
+    verdict: Hold | None,
 ) -> tuple[Session, PolicyHold] | None:
-    """Cordon, unless it is cordoned already; None where it has to wait."""
-    facts, now = draft.facts, draft.now
-    if facts.mode is NodeMode.NOTIFY_ONLY:
+    """Change the node, where it may be changed; None where it has to wait."""
+    now = draft.now
+    if draft.facts.mode is NodeMode.NOTIFY_ONLY:
         note = "the node says notify-only"
-        return session, _ended(hold, "cordon", Result.CANCELLED, now, note)
-    if session.added.cordoned:
-        return session, _ended(hold, "cordon", Result.DONE, now, "cordoned by us already")
-    if facts.unschedulable:
-        session = replace(session, before=replace(session.before, cordoned=True))
-        return session, _ended(hold, "cordon", Result.DONE, now, "was cordoned before")
-    if not match.holds:
-        why = "it cannot be told whether the fault is still there"
-        draft.hold(Hold(hold.policy, "facts", why, match.next_look))
+        return session, _ended(hold, step.action, Result.CANCELLED, now, note)
+    made = change(draft, session, hold, step=step, match=match, verdict=verdict)
+    if made is None:
         return None
-    if verdict is not None:
-        draft.hold(verdict if verdict is not NOT_ASKED else verdict._replace(policy=hold.policy))
-        if verdict is NOT_ASKED:
-            draft.look_at(now + 1.0)
-        return None
-    draft.unschedulable = True
-    why = f"cordon by {hold.policy}: {', '.join(match.reasons)}"
-    draft.act("cordon", hold.policy, why, disruptive=True)
-    session = replace(session, added=replace(session.added, cordoned=True))
-    return session, _ended(hold, "cordon", Result.DONE, now)
+    session, note = made
+    return session, _ended(hold, step.action, Result.DONE, now, note)
 
 
 def _tell(
@@ -203,19 +192,25 @@ def _telling(
             policy=hold.policy,
             step=at,
         )
-    cordoned = session.added.cordoned or session.before.cordoned
     own = step.notify.message if step.notify is not None else ""
-    state = "cordoned" if cordoned else "not cordoned"
     return SendMessage(
         key=key,
         to=step.notify.to if step.notify is not None else (),
         title=f"{name}: {said}",
-        text=_with_own(f"policy {hold.policy} holds this node ({state})", own),
+        text=_with_own(f"policy {hold.policy} holds this node ({_state(session)})", own),
         node=name,
         policy=hold.policy,
         step=at,
         urgency=Urgency.WARNING,
     )
+
+
+def _state(session: Session) -> str:
+    """Say what was done to the node, for people."""
+    cordoned = session.added.cordoned or session.before.cordoned
+    tainted = [f"{one.key}:{one.effect}" for one in session.added.taints]
+    state = "cordoned" if cordoned else "not cordoned"
+    return f"{state}, tainted {', '.join(tainted)}" if tainted else state
 
 
 def _with_own(text: str, own: str) -> str:

@@ -14,7 +14,7 @@ import structlog
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import Malformed, NodeFacts
-from remediator.decide.session import Session
+from remediator.decide.session import Session, Taint
 
 
 AUDIT_LOGGER: Final = "audit"
@@ -67,6 +67,8 @@ def before(patch: PatchNode, facts: NodeFacts) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if patch.unschedulable is not None:
         fields["unschedulable"] = facts.unschedulable
+    if patch.taint or patch.untaint:
+        fields["taints"] = [_taint(one) for one in facts.taints]
     if not isinstance(patch.session, Unset):
         fields["session"] = _session(facts.session)
     if not isinstance(patch.history, Unset):
@@ -82,6 +84,10 @@ def after(patch: PatchNode) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if patch.unschedulable is not None:
         fields["unschedulable"] = patch.unschedulable
+    if patch.taint:
+        fields["taints_added"] = [_taint(one) for one in patch.taint]
+    if patch.untaint:
+        fields["taints_removed"] = [_taint(one) for one in patch.untaint]
     if not isinstance(patch.session, Unset):
         fields["session"] = _session(patch.session)
     if not isinstance(patch.history, Unset):
@@ -90,6 +96,11 @@ def after(patch: PatchNode) -> dict[str, Any]:
     if patch.remove_request:
         fields["request"] = None
     return fields
+
+
+def _taint(taint: Taint) -> str:
+    """Write it as kubectl does."""
+    return f"{taint.key}={taint.value}:{taint.effect}"
 
 
 def _session(session: Session | Malformed | None) -> Any:

@@ -45,8 +45,9 @@ class Metrics:
         )
         self.actions = Counter(
             "remediation_actions",
-            "Writes to nodes, by action (cordon, uncordon, record, cancel, release),"
-            " mode (enforce, dry_run) and result (done, conflict, failed, unknown, gone).",
+            "Writes to nodes, by action (cordon, uncordon, taint, untaint, record,"
+            " cancel, release), mode (enforce, dry_run) and result"
+            " (done, conflict, failed, unknown, gone).",
             ["policy", "action", "mode", "result"],
             registry=registry,
         )

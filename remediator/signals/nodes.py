@@ -37,7 +37,9 @@ from remediator.decide.facts import (
     Malformed,
     NodeFacts,
     NodeMode,
+    out_of_service,
     uncordoned_since,
+    untainted_since,
 )
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
@@ -105,7 +107,6 @@ def observe(
     old, facts = previous.node, previous.facts
     conditions = _conditions(facts.conditions, node, old, now)
     ready = facts.ready if conditions is facts.conditions else _ready(conditions)
-    unavailable = node.unschedulable or not ready
     changes: dict[str, Any] = {
         "resource_version": node.resource_version,
         "conditions": conditions,
@@ -113,7 +114,6 @@ def observe(
         "unschedulable": node.unschedulable,
         "deleting": node.deleted is not None,
         "boot_id": node.boot_id,
-        "unavailable_since": (facts.unavailable_since or now) if unavailable else None,
     }
     if node.taints != old.taints:
         changes["taints"] = _taints(node)
@@ -123,9 +123,11 @@ def observe(
     if node.annotations is not old.annotations or "labels" in changes:
         read, problem = _annotations(node, old, problem, now)
         changes |= read
-    changes["uncordoned"] = uncordoned_since(
-        facts, changes.get("session", facts.session), unschedulable=node.unschedulable
-    )
+    session, taints = changes.get("session", facts.session), changes.get("taints", facts.taints)
+    changes["uncordoned"] = uncordoned_since(facts, session, unschedulable=node.unschedulable)
+    changes["untainted"] = untainted_since(facts, session, taints)
+    available = ready and not out_of_service(taints, unschedulable=node.unschedulable)
+    changes["unavailable_since"] = None if available else facts.unavailable_since or now
     return Observation(node, replace(facts, **changes), problem)
 
 
@@ -164,6 +166,8 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
     conditions = {c.type: _condition(None, c, seen=seen, now=now) for c in node.conditions}
     ready = _ready(conditions)
     read, problem = _annotations(node, None, "", now)
+    taints = _taints(node)
+    available = ready and not out_of_service(taints, unschedulable=node.unschedulable)
     facts = NodeFacts(
         name=node.name,
         uid=node.uid,
@@ -174,9 +178,10 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
         unschedulable=node.unschedulable,
         deleting=node.deleted is not None,
         boot_id=node.boot_id,
-        taints=_taints(node),
-        unavailable_since=now if node.unschedulable or not ready else None,
+        taints=taints,
+        unavailable_since=None if available else now,
         uncordoned=uncordoned_since(None, read["session"], unschedulable=node.unschedulable),
+        untainted=untainted_since(None, read["session"], taints),
         **_membership(node, cluster),
         **read,
     )

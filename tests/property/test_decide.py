@@ -18,10 +18,16 @@ from remediator.act.overlay import Overlay
 from remediator.decide.core import Policies, World, decide
 from remediator.decide.decision import Decision, Outcome, PatchNode
 from remediator.decide.draft import SOONEST
-from remediator.decide.facts import ConditionFact, NodeFacts, NodeMode, uncordoned_since
+from remediator.decide.facts import (
+    ConditionFact,
+    NodeFacts,
+    NodeMode,
+    uncordoned_since,
+    untainted_since,
+)
 from remediator.decide.guards.budget import budgets_of, is_free
 from remediator.decide.ledger import Ledger, Pause, scopes_of
-from remediator.decide.session import Request, Session, Verb, decode_session, encode
+from remediator.decide.session import Request, Session, Taint, Verb, decode_session, encode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
 from tests.unit.decide.build import cluster, node, policies, policy, written, xid
@@ -37,7 +43,20 @@ SHAPES: list[list[dict[str, Any]]] = [
     [{**LOG, "onFailure": "hold", "timeout": "1m"}, {"cordon": {}}],
     [{**LOG, "onFailure": "escalate", "timeout": "1m"}, {"cordon": {}}],
     [LOG],
+    [{"taint": {}}],
+    [{"cordon": {}}, LOG, {"taint": {}}],
+    [{"taint": {"effect": "PreferNoSchedule"}}, {"cordon": {}}],
+    [
+        {"taint": {"value": "v"}},
+        {"taint": {"effect": "NoExecute", "acknowledge": "evicts-daemons"}},
+    ],
 ]
+EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+FOREIGN = [
+    *(Taint(key="gpu-remediator.io/unhealthy", effect=effect) for effect in EFFECTS),
+    Taint(key="nvidia.com/gpu", effect="NoSchedule", value="present"),
+]
+"""What people and other programs add: also the very taints that our policies add."""
 names = st.sampled_from(NAMES)
 
 
@@ -61,6 +80,8 @@ class Cluster(RuleBasedStateMachine):
         self.nodes: dict[str, NodeFacts] = {}
         self.ours: set[str] = set()
         """Nodes whose present cordon is ours."""
+        self.tainted: dict[str, set[Taint]] = {name: set() for name in NAMES}
+        """The taints on each node that are ours."""
         self.loaded = {
             name: policy(name, mode=mode, when=[{"xid": {"codes": [CODES[name]]}}])
             for name, mode in (("bus", "Enforce"), ("ecc", "DryRun"))
@@ -92,10 +113,14 @@ class Cluster(RuleBasedStateMachine):
 
     def see(self, name: str, **fields: Any) -> None:
         facts = replace(self.nodes[name], **fields)
-        gone = facts.unschedulable or not facts.ready
+        gone = facts.out_of_service or not facts.ready
         since = (facts.unavailable_since or self.now) if gone else None
         left = uncordoned_since(facts, facts.session, unschedulable=facts.unschedulable)
-        facts = self.nodes[name] = replace(facts, unavailable_since=since, uncordoned=left)
+        robbed = untainted_since(facts, facts.session, facts.taints)
+        facts = self.nodes[name] = replace(
+            facts, unavailable_since=since, uncordoned=left, untainted=robbed
+        )
+        self.tainted[name] &= set(facts.taints)
         if not facts.unschedulable:
             self.ours.discard(name)
         self.ledgers[World.REAL].observe(facts, self.now)
@@ -127,7 +152,8 @@ class Cluster(RuleBasedStateMachine):
             one.uid
             for one in decisions
             for patch in one.effects
-            if isinstance(patch, PatchNode) and patch.unschedulable
+            if isinstance(patch, PatchNode) and patch.disruptive
+            if not before[one.uid].out_of_service
         }
         self.check_budget(world, counted, new, was_free, was_counted, before)
         for one in decisions:
@@ -175,7 +201,11 @@ class Cluster(RuleBasedStateMachine):
                 return
             if effect.unschedulable:
                 self.ours.add(name)
+            self.tainted[name] |= set(effect.taint)
             self.nodes[name] = written(facts, effect, self.now)
+            session = self.nodes[name].session
+            added = session.added.taints if isinstance(session, Session) else ()
+            self.tainted[name] &= set(added)  # what a session leaves behind is people's
             self.see(name)
 
     def check_write(self, patch: PatchNode, facts: NodeFacts) -> None:
@@ -183,12 +213,22 @@ class Cluster(RuleBasedStateMachine):
         assert patch.resource_version == facts.resource_version
         assert pause is None or not (pause.all or patch.disruptive)
         assert not facts.deleting
-        assert patch.disruptive is (patch.unschedulable is True)
+        away = any(taint.keeps_away for taint in patch.taint)
+        assert patch.disruptive is (patch.unschedulable is True or away)
         if self.mode != "Enforce" or facts.mode in {NodeMode.DRY_RUN, NodeMode.DISABLED}:
             assert patch.remove_request
         if patch.unschedulable is False:
             assert facts.unschedulable
             assert facts.name in self.ours, "a cordon that is not ours was removed"
+        assert self.tainted[facts.name].issuperset(patch.untaint), "a foreign taint was removed"
+        slots = [
+            taint.slot for taint in (*facts.taints, *patch.taint) if taint not in patch.untaint
+        ]
+        assert len(slots) == len(set(slots)), "the API server would refuse it"
+        if patch.taint:
+            assert facts.mode is NodeMode.FULL
+            assert isinstance(patch.session, Session)
+            assert set(patch.session.added.taints).issuperset(patch.taint)
         if patch.unschedulable:
             assert not facts.unschedulable
             assert facts.mode is NodeMode.FULL
@@ -271,6 +311,15 @@ class Cluster(RuleBasedStateMachine):
             self.person(name, cordon=False)
             self.person(name, cordon=True)
 
+    @rule(name=names, taint=st.sampled_from(FOREIGN), add=st.booleans(), other=st.booleans())
+    def taint(self, name: str, *, taint: Taint, add: bool, other: bool) -> None:
+        """A person or a program adds a taint, changes its value, or takes it away."""
+        left = tuple(one for one in self.nodes[name].taints if one.slot != taint.slot)
+        self.see(name, taints=left)
+        if add:
+            new = Taint(key=taint.key, effect=taint.effect, value="else") if other else taint
+            self.see(name, taints=(*left, new))
+
     @rule(name=names, verb=st.sampled_from(Verb))
     def ask(self, name: str, verb: Verb) -> None:
         self.see(name, request=Request(verb=verb, by="ann", at="now"))
@@ -292,6 +341,7 @@ class Cluster(RuleBasedStateMachine):
             ledger.forget(gone.uid)
         self.overlay.forget(gone.uid)
         self.ours.discard(name)
+        self.tainted[name].clear()
         self.nodes[name] = node(name, now=self.now, pool=gone.pool, uid=f"{name}-{self.born}")
         self.see(name)
 
@@ -341,7 +391,10 @@ class Cluster(RuleBasedStateMachine):
         for name, facts in self.nodes.items():
             if facts.uncordoned and facts.unschedulable:
                 self.ours.add(name)  # cordoned anew before the restart: that was not recorded
-            self.nodes[name] = replace(facts, uncordoned=False)
+            if facts.untainted and isinstance(facts.session, Session):
+                again = set(facts.taints) & set(facts.session.added.taints)
+                self.tainted[name] |= again  # likewise
+            self.nodes[name] = replace(facts, uncordoned=False, untainted=False)
         self.observe_all()
 
     @rule(refuse=st.sampled_from([True, False, False]))
@@ -359,7 +412,7 @@ class Cluster(RuleBasedStateMachine):
             total = Counter(s for facts in shown.values() for s in scopes_of(facts))
             assert +ledger.total == total
             down = Counter(
-                s for f in shown.values() if f.unschedulable or not f.ready for s in scopes_of(f)
+                s for f in shown.values() if f.out_of_service or not f.ready for s in scopes_of(f)
             )
             reserved = [entry.name for entry in ledger.nodes.values() if entry.reserved]
             assert reserved == [], "a reservation leaked"
@@ -373,15 +426,14 @@ class Cluster(RuleBasedStateMachine):
             ledger.pause = Pause(by="ann", at="now")
             for source in self.loaded:
                 ledger.open_breaker(source, "test", self.now)
-        due = [
-            name
+        due = {
+            name: facts.session.added
             for name, facts in self.nodes.items()
             if isinstance(facts.session, Session)
-            and facts.unschedulable
-            and name in self.ours
+            and self.all_there(name, facts.session)
             and facts.mode in {NodeMode.FULL, NodeMode.NOTIFY_ONLY}
             and all(self.ends_by_itself(hold) for hold in facts.session.holds)
-        ]
+        }
         for name in self.nodes:
             self.see(name, ready=True, request=None)
         for _ in range(4):
@@ -389,11 +441,19 @@ class Cluster(RuleBasedStateMachine):
             for name in self.nodes:
                 self.report(name, set())
             self.turn(World.REAL)
-        for name in due:
-            assert self.nodes[name].session is None, name
-            assert not self.nodes[name].unschedulable
+        for name, added in due.items():
+            facts = self.nodes[name]
+            assert facts.session is None, name
+            assert not (added.cordoned and facts.unschedulable)
+            assert not set(added.taints) & set(facts.taints)
         for ledger in self.ledgers.values():
             ledger.pause = None
+
+    def all_there(self, name: str, session: Session) -> bool:
+        """Tell whether nobody took away what the session added."""
+        added, facts = session.added, self.nodes[name]
+        whole = self.tainted[name].issuperset(added.taints) and not facts.untainted
+        return whole and (not added.cordoned or (name in self.ours and not facts.uncordoned))
 
     def ends_by_itself(self, hold: Any) -> bool:
         known = self.loaded.get(hold.policy)

@@ -17,7 +17,7 @@ from remediator.policy.quantities import format_amount
 def budget(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
     """Hold while one more unavailable node would exceed a budget of the node's groups."""
     entry = ledger.nodes[candidate.facts.uid]
-    if entry.reserved or is_free(entry, now):
+    if entry.reserved or entry.ours or is_free(entry, now):
         return None
     for one in budgets_of(candidate.policy, ledger):
         group = next(group for group in entry.scopes if group.per == one.per)

@@ -11,6 +11,8 @@ from remediator.policy.quantities import Rate, format_rate
 
 def rate(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
     """Hold until the cluster's rate and the policy's own have room in the node's pool."""
+    if ledger.nodes[candidate.facts.uid].ours:
+        return None  # it has been started already
     pool = candidate.facts.pool
     for owner, limit in rates_of(candidate, ledger):
         until = ledger.room(candidate.action, pool, owner, limit, now)

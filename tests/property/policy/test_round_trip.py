@@ -84,8 +84,19 @@ limits = keys(
         "maxAttempts": st.integers(1, 9),
     },
 )
+own_keys = st.from_regex(r"gpu-remediator\.io/[a-z]{1,9}", fullmatch=True)
+values = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,9}[a-z0-9])?)?", fullmatch=True)
+taints = keys(
+    {"acknowledge": st.just("evicts-daemons")},
+    {
+        "key": own_keys,
+        "value": values,
+        "effect": st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+    },
+)
 actions = st.one_of(
     st.just({"cordon": {}}),
+    keys({"taint": taints}, {}),
     keys({"notify": keys({"to": some_texts}, {"message": texts})}, {}),
     keys(
         {

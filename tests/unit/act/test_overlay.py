@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.act.overlay import Overlay
 from remediator.decide.decision import PatchNode
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import Added, Before, History, PolicyHold, Request, Session, Verb
+from remediator.decide.session import (
+    Added,
+    Before,
+    History,
+    PolicyHold,
+    Request,
+    Session,
+    Taint,
+    Verb,
+)
 
 
 FACTS = NodeFacts(name="n1", uid="u1", resource_version="1")
@@ -79,6 +89,28 @@ def test_an_uncordon_of_a_real_session_is_not_one_of_the_virtual(cordoned: Overl
     facts = replace(FACTS, session=SESSION, uncordoned=True)
     assert not Overlay().view(facts).uncordoned
     assert not cordoned.view(facts).uncordoned
+
+
+TAINT = Taint(key="gpu-remediator.io/unhealthy", effect="NoSchedule")
+TAINTED = msgspec.structs.replace(SESSION, added=Added(taints=(TAINT,)))
+
+
+def test_a_virtual_taint_is_seen_and_goes_with_its_session() -> None:
+    overlay = Overlay()
+    overlay.apply(patch(taint=(TAINT,), session=TAINTED), FACTS, now=10.0)
+    seen = overlay.view(FACTS)
+    assert (seen.taints, seen.unavailable_since, seen.untainted) == ((TAINT,), 10.0, False)
+    assert FACTS.taints == ()
+    overlay.apply(patch(untaint=(TAINT,), session=None), FACTS, now=20.0)
+    seen = overlay.view(FACTS)
+    assert (seen.taints, seen.unavailable_since) == ((), None)
+
+
+def test_the_same_taint_made_by_somebody_ends_the_virtual_session() -> None:
+    overlay = Overlay()
+    overlay.apply(patch(taint=(TAINT,), session=TAINTED), FACTS, now=10.0)
+    seen = overlay.view(replace(FACTS, taints=(TAINT,)))
+    assert (seen.session, seen.taints) == (None, (TAINT,))
 
 
 def test_heartbeats_do_not_disturb(cordoned: Overlay) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.act.patch import node_patch, patched
 from remediator.decide.decision import PatchNode
 from remediator.decide.session import Added, Before, History, Session
-from remediator.kube.objects import Node
+from remediator.decide.session import Taint as OurTaint
+from remediator.kube.objects import Node, Taint
 
 
 SESSION = Session(
@@ -83,11 +85,11 @@ def effect(**changes: Any) -> PatchNode:
     ids=["cordon", "uncordon", "answer"],
 )
 def test_the_body_says_only_what_changes(given: PatchNode, body: Any) -> None:
-    assert json.loads(node_patch(given).body()) == body
+    assert json.loads(node_patch(given, NODE).body()) == body
 
 
 def test_the_node_after_a_patch() -> None:
-    after = patched(NODE, node_patch(effect(unschedulable=True, remove_request=True)), "8")
+    after = patched(NODE, node_patch(effect(unschedulable=True, remove_request=True), NODE), "8")
     assert after.unschedulable
     assert after.resource_version == "8"
     assert after.annotations == {"gpu-remediator.io/mode": "dry-run"}
@@ -96,5 +98,31 @@ def test_the_node_after_a_patch() -> None:
 
 
 def test_what_a_patch_does_not_name_stays() -> None:
-    cordoned = patched(NODE, node_patch(effect(unschedulable=True)), "8")
-    assert patched(cordoned, node_patch(effect(session=SESSION)), "9").unschedulable
+    cordoned = patched(NODE, node_patch(effect(unschedulable=True), NODE), "8")
+    assert patched(cordoned, node_patch(effect(session=SESSION), NODE), "9").unschedulable
+
+
+def test_taints_are_changed_in_the_list_of_that_version() -> None:
+    foreign = Taint(key="a", value="1", effect="NoExecute", time_added="2026-01-01T00:00:00Z")
+    base = msgspec.structs.replace(NODE, taints=(foreign, Taint(key="k", effect="NoSchedule")))
+    ours, old = (
+        OurTaint(key="n", effect="NoExecute", value="v"),
+        OurTaint(key="k", effect="NoSchedule"),
+    )
+    patch = node_patch(effect(taint=(ours,), untaint=(old,)), base)
+    assert json.loads(patch.body())["spec"]["taints"] == [
+        {
+            "key": "a",
+            "value": "1",
+            "effect": "NoExecute",
+            "timeAdded": "2026-01-01T00:00:00Z",
+        },
+        {"key": "n", "value": "v", "effect": "NoExecute"},
+    ]
+    assert [one.key for one in patched(base, patch, "8").taints] == ["a", "n"]
+    assert node_patch(effect(unschedulable=True), base).taints is None
+    changed = OurTaint(key="k", effect="NoSchedule", value="changed")
+    kept = node_patch(effect(untaint=(changed,)), base).taints
+    assert kept == base.taints
+    same = OurTaint(key="k", effect="NoSchedule", value="other")
+    assert node_patch(effect(taint=(same,)), base).taints == base.taints

@@ -93,7 +93,9 @@ def test_run_hands_its_flags_to_the_application(monkeypatch: pytest.MonkeyPatch)
 def test_check_of_the_shipped_policies() -> None:
     result = runner.invoke(app, ["policy", "check", POLICIES, "--config", EXAMPLE])
     assert result.exit_code == 0
-    assert result.output.startswith("ok: 10 policies in 10 files")
+    shipped = len(list(Path(POLICIES).glob("*.yaml")))
+    assert shipped
+    assert result.output.startswith(f"ok: {shipped} policies in {shipped} files")
     assert "not checked" not in result.output
     without = runner.invoke(app, ["policy", "check", POLICIES])
     assert "not checked: whether the channels exist" in without.output

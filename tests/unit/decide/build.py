@@ -17,7 +17,7 @@ from remediator.decide.decision import (
     SendMessage,
     WriteEvent,
 )
-from remediator.decide.facts import ConditionFact, NodeFacts
+from remediator.decide.facts import ConditionFact, NodeFacts, out_of_service
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session
 from remediator.policy.cluster import ClusterSpec
@@ -102,11 +102,13 @@ def written(facts: NodeFacts, patch: PatchNode | None, now: float = START) -> No
     cordoned = facts.unschedulable if patch.unschedulable is None else patch.unschedulable
     session = facts.session if patch.session is UNSET else patch.session
     history = facts.history if patch.history is UNSET else (patch.history or History())
-    unavailable = cordoned or not facts.ready
+    taints = tuple(one for one in facts.taints if one not in patch.untaint) + patch.taint
+    unavailable = out_of_service(taints, unschedulable=cordoned) or not facts.ready
     return replace(
         facts,
         resource_version=str(int(facts.resource_version) + 1),
         unschedulable=cordoned,
+        taints=taints,
         session=session,
         history=history,
         request=None if patch.remove_request else facts.request,

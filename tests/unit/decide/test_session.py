@@ -402,7 +402,7 @@ def test_a_cordon_that_followed_an_uncordon_by_hand_stays(verb: Verb | None) -> 
     pause = bench.ledger.pause = Pause(by="ann", at="now", all=True)
     uncordoned(bench)
     assert bench.ledger.pause is pause
-    assert bench.nodes["n1"].session is not None
+    assert bench.session().added.cordoned
     bench.change(unschedulable=True, uncordoned=True)
     if verb is not None:
         ask(bench, verb)

@@ -74,6 +74,8 @@ REFUSED = [
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, timeout: 30}}]}}",
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, timeout: 30 s}}]}}",
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, onFailure: panic}}]}}",
+    f"spec: {{{WHEN}, steps: [{{taint: {{effect: NoExecute}}}}]}}",
+    f"spec: {{{WHEN}, steps: [{{taint: {{key: example.com/a}}}}]}}",
     f"spec: {{{WHEN}, {STEPS}, mode: dryrun}}",
     f"spec: {{{WHEN}, {STEPS}, mode: null}}",
     f"spec: {{{WHEN}, {STEPS}, emergency: 'true'}}",
@@ -102,6 +104,8 @@ ACCEPTED = [
     f"spec: {{{WHEN}, {STEPS}}}",
     f"spec: {{{WHEN}, {STEPS}, limits: {{budget: {{maxUnavailable: 0}}}}}}",
     f"spec: {{{WHEN}, {STEPS}, limits: {{budget: {{maxUnavailable: 100%, per: zone}}}}}}",
+    f"spec: {{{WHEN}, steps: [{{taint: {{}}}}, {{taint: {{effect: PreferNoSchedule}}}}]}}",
+    f"spec: {{{WHEN}, steps: [{{taint: {{effect: NoExecute, acknowledge: evicts-daemons}}}}]}}",
     f"spec: {{{WHEN}, {STEPS}, recover: {{when: never, for: 1h30m}}}}",
     f"spec: {{when: [{{xid: {{codes: [79]}}, sxid: {{codes: [1]}}}}], {STEPS}}}",
 ]

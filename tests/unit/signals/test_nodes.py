@@ -36,6 +36,7 @@ from remediator.decide.session import (
     Waiver,
     encode,
 )
+from remediator.decide.session import Taint as OurTaint
 from remediator.kube.objects import Condition, Node, Taint
 from remediator.policy.cluster import ClusterSpec
 from remediator.signals.nodes import (
@@ -322,6 +323,24 @@ def test_groups_come_from_the_labels() -> None:
     assert (found.gpu, found.control_plane, found.pool, found.zone) == (True, True, "h200", "z1")
     found = facts((1.0, node(labels=labels)), (2.0, node(labels={})))
     assert (found.gpu, found.control_plane, found.pool, found.zone) == (False, False, "", "")
+
+
+def test_a_taint_that_was_taken_away_is_not_the_sessions_when_it_returns() -> None:
+    ours = OurTaint(key="gpu-remediator.io/unhealthy", effect="NoSchedule")
+    session = msgspec.structs.replace(SESSION, added=Added(taints=(ours,)))
+    texts = {SESSION_ANNOTATION: encode(session)}
+    there = (Taint(key=ours.key, effect=ours.effect),)
+    plain = node(annotations=texts)
+    seen = fold((1.0, msgspec.structs.replace(plain, taints=there)))
+    assert not seen.facts.untainted
+    assert seen.facts.unavailable_since == 1.0
+    seen = observe(seen, node(version=2, annotations=texts), cluster=CLUSTER, now=2.0)
+    assert seen.facts.untainted
+    assert seen.facts.unavailable_since is None
+    back = msgspec.structs.replace(node(version=3, annotations=texts), taints=there)
+    seen = observe(seen, back, cluster=CLUSTER, now=3.0)
+    assert seen.facts.untainted
+    assert seen.facts.unavailable_since == 3.0
 
 
 def test_unavailable_since_the_first_of_cordoned_and_not_ready() -> None:

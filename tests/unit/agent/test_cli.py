@@ -35,6 +35,26 @@ def test_set_healthy_without_an_agent_says_where_it_looked(
     assert "no answer from the agent at /no/such.sock" in capsys.readouterr().err
 
 
+def test_release_takes_a_duration_with_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["release", "10"]) == 2
+    assert "'10' is not a duration" in capsys.readouterr().err
+
+
+def test_release_without_an_agent_says_where_it_looked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["release", "10m", "--socket=/no/such.sock"]) == 1
+    assert "no answer from the agent at /no/such.sock" in capsys.readouterr().err
+
+
+def test_faults_outside_a_cluster_says_what_to_give(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["faults"]) == 1
+    assert "give a kubeconfig by --kubeconfig" in capsys.readouterr().err
+
+
 def test_run_outside_a_cluster_says_what_to_give(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import structlog
 
 from node_agent.contract import FAULTS_ANNOTATION, SET_HEALTHY_ANNOTATION, encode_report
-from node_agent.health.conditions import View
+from node_agent.health.conditions import View, ViewState
+from node_agent.health.merge import WAIT_SECONDS
 from node_agent.health.state import NodeHealth
 from node_agent.health.store import Loaded
-from node_agent.monitor import Monitor
-from node_agent.nvml.model import NvmlState, NvmlView
+from node_agent.monitor import NOT_YET, Monitor
+from node_agent.nvml.model import NvmlEvent, NvmlState, NvmlView
 from node_agent.publish.node_api import NodeView
 from node_agent.sources.kernel_log import Batch, Sighting, SourceState
 from node_agent.sources.pci_sysfs import Device, DeviceClass
+from node_agent.xid.parse import XidReport
 from tests.unit.agent.health.builders import CATALOGUE, GPU, xid_report
+from tests.unit.agent.health.nvml_builders import ON_PCI, UUID, view
 
 
 NOW = 10_000.0
@@ -36,13 +40,17 @@ def said() -> Said:
 
 @pytest.fixture
 def make(said: Said) -> Callable[..., Monitor]:
-    def make(loaded: Loaded | None = None) -> Monitor:
+    def make(
+        loaded: Loaded | None = None,
+        pods_of: Callable[[XidReport], tuple[str, ...]] = lambda _: (),
+    ) -> Monitor:
         monitor = Monitor(
             loaded=loaded or Loaded(NodeHealth()),
             boot_id="boot-1",
             expected_gpus=0,
             info_age=3600.0,
             catalogue=CATALOGUE,
+            pods_of=pods_of,
             wall=lambda: NOW,
             changed=lambda: None,
             say=said,
@@ -140,3 +148,107 @@ def test_an_episode_is_counted_once_over_batches(make: Callable[..., Monitor]) -
     for _ in range(3):
         monitor.take_batch(batch(119))
     assert [(f.count, f.lines) for f in monitor.health.faults.values()] == [(1, 3)]
+
+
+# -- NVML --------------------------------------------------------------------------------------
+
+
+def ready(monitor: Monitor) -> Monitor:
+    monitor.take_log_state(WORKS)
+    monitor.take_batch(NOTHING)
+    monitor.take_scan(ON_PCI)
+    return monitor
+
+
+def test_the_first_check_waits_for_nvml(make: Callable[..., Monitor]) -> None:
+    monitor = make()
+    monitor.views[View.NVML] = ViewState(up=False, reason=NOT_YET)
+    ready(monitor)
+    assert not monitor.checked
+    monitor.take_nvml(NvmlView(state=NvmlState.STARTING))
+    assert not monitor.checked
+    monitor.take_nvml(view(NOW))
+    assert monitor.checked
+
+
+@pytest.mark.parametrize("state", [NvmlState.NO_LIBRARY, NvmlState.NO_ACCESS])
+def test_nvml_that_was_never_there_is_absent_and_one_that_went_is_away(
+    make: Callable[..., Monitor], state: NvmlState
+) -> None:
+    monitor = ready(make())
+    monitor.take_nvml(NvmlView(state=state, why="because"))
+    assert monitor.views[View.NVML] == ViewState(up=False, reason=f"{state}: because", absent=True)
+    monitor.take_nvml(view(NOW))
+    assert monitor.views[View.NVML].up
+    monitor.take_nvml(NvmlView(state=state, why="because"))
+    assert not monitor.views[View.NVML].absent
+
+
+def test_a_child_that_is_replaced_in_a_moment_makes_no_noise(make: Callable[..., Monitor]) -> None:
+    monitor = ready(make())
+    monitor.take_nvml(view(NOW))
+    monitor.take_nvml(view(NOW - 1, state=NvmlState.RESTARTING))
+    assert monitor.views[View.NVML].up
+    monitor.take_nvml(view(NOW - 60, state=NvmlState.RESTARTING))
+    assert not monitor.views[View.NVML].up
+
+
+def test_a_reboot_proves_nothing_while_nvml_is_away_or_has_lost_a_gpu(
+    make: Callable[..., Monitor],
+) -> None:
+    monitor = make()
+    monitor.take_batch(batch(79))
+    monitor.take_nvml(view(NOW))
+    rebooted = make(Loaded(msgspec.structs.replace(monitor.health, boot_id="boot-0")))
+    old = {
+        k: msgspec.structs.replace(f, boot_id="boot-0") for k, f in monitor.health.faults.items()
+    }
+    rebooted.health = msgspec.structs.replace(rebooted.health, faults=old)
+    ready(rebooted)
+    rebooted.take_nvml(view(NOW, state=NvmlState.HUNG))
+    rebooted.take_node(node())
+    assert 79 in codes(rebooted)
+    rebooted.take_nvml(view(NOW))
+    assert 79 not in codes(rebooted)
+
+
+def event(code: int, **ids: int) -> NvmlEvent:
+    return NvmlEvent(at=NOW, uuid=UUID, bits=0x8, data=code, **ids)
+
+
+def test_an_event_of_nvml_opens_the_fault_at_once(make: Callable[..., Monitor]) -> None:
+    monitor = ready(make())
+    monitor.take_nvml(view(NOW))
+    monitor.take_nvml_event(event(48))
+    (fault,) = monitor.health.faults.values()
+    assert (fault.code, fault.pci, fault.gpu, fault.sources) == (48, GPU, UUID, ("nvml",))
+    monitor.take_batch(batch(48, at=NOW))
+    (fault,) = monitor.health.faults.values()
+    assert (fault.count, fault.lines, fault.sources) == (1, 1, ("nvml", "kernel-log"))
+
+
+def test_events_that_are_no_xid_or_of_no_gpu_open_nothing(make: Callable[..., Monitor]) -> None:
+    monitor = ready(make())
+    monitor.take_nvml(view(NOW))
+    monitor.take_nvml_event(NvmlEvent(at=NOW, uuid=UUID, bits=0x1, data=48))
+    monitor.take_nvml_event(NvmlEvent(at=NOW, uuid="GPU-unknown", bits=0x8, data=48))
+    monitor.take_nvml_event(event(154))  # the level is read, with the action
+    assert not monitor.health.faults
+
+
+def test_an_event_whose_text_decides_waits_for_the_log(make: Callable[..., Monitor]) -> None:
+    monitor = ready(make())
+    monitor.take_nvml(view(NOW))
+    monitor.take_nvml_event(event(145))
+    assert not monitor.health.faults
+    assert monitor.next_look == NOW + WAIT_SECONDS
+    monitor.take_log_state(SourceState("file", working=False, reason="gone"))
+    monitor.look()
+    assert codes(monitor) == [145]
+
+
+def test_a_live_fault_is_told_its_pods_and_history_is_not(make: Callable[..., Monitor]) -> None:
+    monitor = ready(make(pods_of=lambda report: (f"ml/of-{report.pid}",)))
+    monitor.take_batch(batch(48, at=NOW - 1000))
+    monitor.take_batch(batch(79, at=NOW - 1))
+    assert {f.code: f.pods for f in monitor.health.faults.values()} == {48: (), 79: ("ml/of-None",)}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -30,6 +29,7 @@ from remediator.kube.errors import (
     Unreachable,
     from_status,
 )
+from remediator.kube.sockets import Sockets
 
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class ApiClient:
         self._max_connections = max_connections
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
         self._authorization = ""
         self._headers: dict[tuple[str, str, bool], dict[str, str]] = {}
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
@@ -98,7 +99,7 @@ class ApiClient:
         """Open the pool; no connection is made yet."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=self._max_connections, socket_factory=_keepalive_socket
+                limit=self._max_connections, socket_factory=self._sockets.make
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
@@ -114,6 +115,7 @@ class ApiClient:
         """Close all connections, also those of running watches."""
         if self._session is not None:
             await self._session.close()
+            await self._sockets.close()
             self._session = None
 
     async def request(  # noqa: D417 - the rest is said in the text
@@ -278,26 +280,6 @@ class ApiClient:
         if self._session is None:
             raise RuntimeError("the client is closed: use it inside `async with`")
         return self._session
-
-
-def _keepalive_socket(address: Any) -> socket.socket:
-    """A socket on which the kernel notices a peer that is gone, in half a minute.
-
-    Without it a watch over a dead connection (a NAT entry that expired, a node
-    that lost power) waits for its read time-out.
-    """
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 15),
-        ("TCP_KEEPINTVL", 5),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 30_000),
-    ):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
 
 
 def _no_answer(method: str, target: str, error: Exception, seconds: float) -> ApiError:

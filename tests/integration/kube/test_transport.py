@@ -1,6 +1,9 @@
 """The transport on the real API server: credentials, errors, deadlines."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +27,8 @@ from testbed.faultproxy import Answer, Drop, FaultProxy, Hang
 
 
 pytestmark = pytest.mark.cluster
+
+Eventually = Callable[..., Awaitable[None]]
 
 
 async def test_wrong_token_is_said_in_one_sentence(cluster: Cluster) -> None:
@@ -119,6 +124,79 @@ async def test_throttling_and_failures_carry_what_the_server_says(
         await proxied.request("GET", "/api/v1/nodes")
 
     assert throttled.value.retry_after == 3.0
+
+
+class Relay:
+    """Passes bytes on, TLS unopened, until the server's side is frozen; knows who is connected."""
+
+    def __init__(self, server: str) -> None:
+        address = urlsplit(server)
+        self._target = (address.hostname, address.port)
+        self._thawed = asyncio.Event()
+        self._thawed.set()
+        self.connected = 0
+
+    def freeze(self) -> None:
+        self._thawed.clear()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            self._thawed.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connected += 1
+        theirs, ours = await asyncio.open_connection(*self._target)
+        back = asyncio.create_task(self._pass_on(theirs, writer, when=self._thawed))
+        await self._pass_on(reader, ours)
+        self.connected -= 1
+        back.cancel()
+        for one in (ours, writer):
+            one.close()
+            with suppress(ConnectionError):
+                await one.wait_closed()
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        when: asyncio.Event | None = None,
+    ) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                if when is not None:
+                    await when.wait()
+                writer.write(data)
+
+
+async def test_no_connection_outlives_the_client_even_if_the_server_hangs(
+    cluster: Cluster, eventually: Eventually
+) -> None:
+    config = await load_config(kubeconfig=str(cluster.kubeconfig_for(cluster.controller_token())))
+    relay = Relay(config.server)
+    async with relay.open() as config.server:
+        async with connect(config) as api:
+
+            async def watch() -> None:
+                async with api.stream("/api/v1/nodes?watch=1", read_timeout=30) as chunks:
+                    async for _ in chunks:
+                        pass
+
+            watching = asyncio.create_task(watch())
+            await eventually(lambda: relay.connected == 1)
+            await api.request("GET", "/api/v1/nodes?limit=1")
+            relay.freeze()
+            with pytest.raises(TimedOut):
+                await api.request("GET", "/api/v1/nodes?limit=1", timeout=0.2)
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            assert relay.connected == 2  # their farewells are not answered
+
+        await eventually(lambda: relay.connected == 0, within=5.0)  # asyncio would wait 30 s
 
 
 # -- node patches ---------------------------------------------------------------------------

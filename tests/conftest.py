@@ -1,9 +1,18 @@
-"""Fixtures that more than one test folder uses."""
+"""Fixtures that more than one test folder uses, and how hypothesis searches."""
 
 import asyncio
 
+from hypothesis import HealthCheck, settings
+
 
 pytest_plugins = ["testbed.pytest_plugin"]
+
+# The same examples in every run, so that a red run is always about the change at hand; and nothing
+# depends on how quick the machine is. `search` looks at new examples each time.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("fixed", _UNTIMED, derandomize=True)
+settings.register_profile("search", _UNTIMED)
+settings.load_profile("fixed")
 
 
 def pytest_configure() -> None:

@@ -12,7 +12,13 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from remediator.act.overlay import Overlay
 from remediator.decide.core import Policies, World, decide
@@ -237,6 +243,24 @@ class Cluster(RuleBasedStateMachine):
         if isinstance(patch.session, Session):
             assert decode_session(encode(patch.session), node_uid=patch.uid) == patch.session
 
+    @initialize(
+        shapes=st.tuples(*[st.sampled_from(SHAPES)] * 2),
+        taint=st.sampled_from([None, *FOREIGN]),
+        value=st.sampled_from(["", "else"]),
+    )
+    def furnish(
+        self, shapes: tuple[list[dict[str, Any]], ...], taint: Taint | None, value: str
+    ) -> None:
+        """Begin with policies of any shape, on nodes half of which somebody tainted before."""
+        for (name, known), shape in zip(list(self.loaded.items()), shapes, strict=True):
+            when = [{"xid": {"codes": [CODES[name]]}}]
+            self.loaded[name] = policy(name, mode=known.spec.mode.value, when=when, steps=shape)
+        self.reload()
+        if taint is not None:
+            theirs = Taint(key=taint.key, effect=taint.effect, value=value or taint.value)
+            for name in NAMES[::2]:
+                self.see(name, taints=(theirs,))
+
     # -- what happens ------------------------------------------------------------------------
 
     @rule()
@@ -319,6 +343,16 @@ class Cluster(RuleBasedStateMachine):
         if add:
             new = Taint(key=taint.key, effect=taint.effect, value="else") if other else taint
             self.see(name, taints=(*left, new))
+
+    @rule(who=st.sets(names, min_size=1), verb=st.sampled_from([None, *Verb]))
+    def taint_anew(self, who: set[str], verb: Verb | None) -> None:
+        """A person takes our taints away and adds the same ones before we could look."""
+        for name in who:
+            theirs = self.nodes[name].taints
+            self.see(name, taints=())
+            self.see(name, taints=theirs)
+            if verb is not None:
+                self.ask(name, verb)
 
     @rule(name=names, verb=st.sampled_from(Verb))
     def ask(self, name: str, verb: Verb) -> None:
@@ -472,5 +506,5 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
     return changed(fault, boot_id=boot_id)
 
 
-Cluster.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+Cluster.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
 TestCluster = Cluster.TestCase

@@ -52,7 +52,7 @@ class Unreliable:
             raise RuntimeError(what)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     messages=messages,
     scripts=st.fixed_dictionaries(

@@ -160,7 +160,7 @@ async def follow_once(path: Path, boot_id: Path, resume: Position | None) -> lis
     return batches
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     log=logs(),
     cuts=st.lists(st.integers(0, 1 << 20), max_size=4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
@@ -70,7 +70,6 @@ PROCESSES = st.lists(
 )
 
 
-@settings(deadline=None)  # rendering is not what is timed here
 @given(
     gpus=st.lists(devices(), max_size=4),
     values=readings(),
@@ -110,7 +109,6 @@ XIDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps=st.lists(st.tuples(XIDS, st.integers(0, 200), st.booleans()), max_size=6))
 def test_totals_never_fall_and_the_window_is_part_of_them(
     steps: list[tuple[list[tuple[int, int, int]], int, bool]],

@@ -200,9 +200,8 @@ async def run(script: list[tuple[str, str]], seed: int) -> None:
 
 @pytest.mark.looptime
 @settings(
-    deadline=None,
     max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(script=steps, seed=st.integers(0, 1000))
 async def test_store_ends_equal_to_the_server(script: list[tuple[str, str]], seed: int) -> None:

@@ -62,5 +62,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.owed - self.taken)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestQueue = QueueMachine.TestCase

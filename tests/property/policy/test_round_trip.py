@@ -186,7 +186,7 @@ def dump(model: RemediationPolicy | RemediatorConfig) -> bytes:
 
 
 # The scanner of ruamel.yaml takes 10 ms a file.
-FEW = settings(deadline=None, max_examples=40)
+FEW = settings(max_examples=40)
 
 
 @FEW
@@ -215,7 +215,7 @@ def survive(data: bytes) -> None:
         assert all(problem.message and render(problem) for problem in problems)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     base=st.sampled_from(SHIPPED),
     edits=st.lists(
@@ -240,7 +240,6 @@ def test_a_damaged_file_gives_problems_and_nothing_worse(
     survive(base)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab:- \n{}[],&*!|>'\"%@`#?<=~01\t\\", max_size=60))
 def test_any_text_gives_problems_and_nothing_worse(text: str) -> None:
     survive(text.encode())

@@ -252,18 +252,11 @@ class Replica:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._run_and_close())
+            asyncio.run(self._run())
         except BaseException as error:  # noqa: BLE001 - shown by the test
             self.error = error
         finally:
             self._ready.set()
-
-    async def _run_and_close(self) -> None:
-        try:
-            await self._run()
-        finally:
-            # A TLS connection needs some turns of the loop to close; a process would just end.
-            await asyncio.sleep(0.2)
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -315,6 +308,32 @@ class Replica:
         api.request = request
 
 
+class Succession:
+    """A controller that dies right after its n-th write, and the one that then goes on."""
+
+    def __init__(self, site: Site, run: Callable[..., Replica], writes: int) -> None:
+        self._site = site
+        self._run = run
+        self._mortal = run(crash_after=writes)
+        self._heirs: list[Replica] = []
+
+    @property
+    def crashed(self) -> bool:
+        return self._mortal.crashed.is_set()
+
+    def reach(self, goal: Callable[[], bool], what: str, node: str, *codes: int) -> None:
+        """Wait, while the node's agent sends heartbeats and a dead controller is replaced."""
+
+        def look() -> bool:
+            if self.crashed and not self._heirs:
+                self._mortal.join()
+                self._heirs.append(self._run())
+            self._site.says(node, *codes)
+            return goal()
+
+        self._site.wait(look, what)
+
+
 @pytest.fixture
 def site_on(tmp_path: Path) -> Callable[[Cluster], Site]:
     """Make a site on any cluster: Enforce mode and one policy for Xid 79; no node yet."""
@@ -348,3 +367,13 @@ def run(site: Site) -> Iterator[Callable[..., Replica]]:
         replica.stop()
     broken = [replica.error for replica in replicas if replica.error is not None]
     assert not broken, broken
+
+
+@pytest.fixture
+def succession(site: Site, run: Callable[..., Replica]) -> Callable[[int], Succession]:
+    """Start a controller that dies after so many writes.
+
+    How many writes a session takes is not fixed (records are merged, conflicts come again), but
+    each takes two at least: a test goes on with further nodes until the crash has come.
+    """
+    return lambda writes: Succession(site, run, writes)

@@ -9,7 +9,7 @@ import pytest
 
 
 if TYPE_CHECKING:
-    from tests.integration.controller.conftest import Replica, Site
+    from tests.integration.controller.conftest import Replica, Site, Succession
 
 pytestmark = pytest.mark.cluster
 
@@ -18,33 +18,29 @@ STEPS = [{"cordon": {}}, {"event": {"message": "faulty"}}, {"notify": {"to": ["l
 
 @pytest.mark.parametrize("writes", range(1, 8))
 def test_a_crash_after_any_write_changes_nothing(
-    site: Site, run: Callable[..., Replica], writes: int
+    site: Site, succession: Callable[[int], Succession], writes: int
 ) -> None:
     site.policy(steps=STEPS)
-    node = site.node()
-    site.says(node)
-    mortal = run(crash_after=writes)
-    heirs: list[Replica] = []
+    controllers = succession(writes)
+    nodes: list[str] = []
+    while not controllers.crashed and len(nodes) < writes:
+        nodes.append(node := site.node())
+        site.says(node)
+        controllers.reach(lambda: site.cordoned(nodes[-1]), "cordon", node, 79)
+        controllers.reach(lambda: not site.cordoned(nodes[-1]), "uncordon", node)
+        controllers.reach(lambda: site.session(nodes[-1]) is None, "end of the session", node)
 
-    def reach(goal: Callable[[], bool], what: str, *codes: int) -> None:
-        """Wait, while the agent sends heartbeats and a dead controller is replaced."""
+    assert controllers.crashed
+    for node in nodes:
+        assert_each_change_once(site, node)
 
-        def look() -> bool:
-            if mortal.crashed.is_set() and not heirs:
-                mortal.join()
-                heirs.append(run())
-            site.says(node, *codes)
-            return goal()
 
-        site.wait(look, what)
+def assert_each_change_once(site: Site, node: str) -> None:
+    """One cordon, one uncordon.
 
-    reach(lambda: site.cordoned(node), "cordon", 79)
-    reach(lambda: not site.cordoned(node), "uncordon")
-    reach(lambda: site.session(node) is None, "end of the session")
-
-    assert mortal.crashed.is_set()
-    # Each change once. A death in the middle of a write cuts off its answer: that one, and only
-    # that one, the API server may have carried out and logged as an error all the same.
+    A death in the middle of a write cuts off its answer: that one, and only that one, the API
+    server may have carried out and logged as an error all the same.
+    """
     changes = [
         (entry["requestObject"]["spec"]["unschedulable"], entry["responseStatus"]["code"])
         for entry in site.attempts_on(node)

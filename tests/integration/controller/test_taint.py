@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from testbed.api import Json
-    from tests.integration.controller.conftest import Replica, Site
+    from tests.integration.controller.conftest import Replica, Site, Succession
 
 pytestmark = pytest.mark.cluster
 
@@ -86,37 +86,28 @@ def test_a_taint_removed_by_hand_is_not_added_again(
 
 @pytest.mark.parametrize("writes", range(1, 7))
 def test_a_crash_after_any_write_changes_nothing(
-    site: Site, run: Callable[..., Replica], writes: int
+    site: Site, succession: Callable[[int], Succession], writes: int
 ) -> None:
     site.policy(steps=STEPS)
-    node = site.node(spec={"taints": [DEDICATED]})
-    site.says(node)
-    mortal = run(crash_after=writes)
-    heirs: list[Replica] = []
+    controllers = succession(writes)
+    nodes: list[str] = []
+    while not controllers.crashed and len(nodes) < writes:
+        nodes.append(node := site.node(spec={"taints": [DEDICATED]}))
+        site.says(node)
+        controllers.reach(lambda: OURS in taints(site, nodes[-1]), "taint", node, 79)
+        controllers.reach(lambda: OURS not in taints(site, nodes[-1]), "end of the taint", node)
+        controllers.reach(lambda: site.session(nodes[-1]) is None, "end of the session", node)
 
-    def reach(goal: Callable[[], bool], what: str, *codes: int) -> None:
-        def look() -> bool:
-            if mortal.crashed.is_set() and not heirs:
-                mortal.join()
-                heirs.append(run())
-            site.says(node, *codes)
-            return goal()
-
-        site.wait(look, what)
-
-    reach(lambda: OURS in taints(site, node), "taint", 79)
-    reach(lambda: OURS not in taints(site, node), "end of the taint")
-    reach(lambda: site.session(node) is None, "end of the session")
-
-    assert mortal.crashed.is_set()
-    assert taints(site, node) == [DEDICATED]
-    assert len(site.history(node)["attempts"]) == 1
-    changes = [
-        OURS in one["requestObject"]["spec"]["taints"]
-        for one in site.writes_to(node)
-        if one["requestObject"].get("spec")
-    ]
-    assert len(changes) == len(set(changes)), changes
+    assert controllers.crashed
+    for node in nodes:
+        assert taints(site, node) == [DEDICATED]
+        assert len(site.history(node)["attempts"]) == 1
+        changes = [
+            OURS in one["requestObject"]["spec"]["taints"]
+            for one in site.writes_to(node)
+            if one["requestObject"].get("spec")
+        ]
+        assert len(changes) == len(set(changes)), changes
 
 
 def test_dry_run_taints_nothing(site: Site, run: Callable[..., Replica]) -> None:

@@ -85,8 +85,8 @@ def test_a_hanging_call_is_named_and_everything_else_goes_on(gpus: Setup) -> Non
     assert any(name.startswith("DCGM_FI_DEV_GPU_TEMP{") for name in gpus.agent.metrics())
     driver_of(gpus).hang("nvmlDeviceGetTemperatureV", gpu=1, hangs=False)
     driver_of(gpus).hang("nvmlDeviceGetTemperature", gpu=1, hangs=False)
-    gpus.wait_for("GPUDriverUnresponsive", "False", timeout=90)
-    gpus.wait_for("GPUOverheating", "False")
+    assert gpus.agent.release("0s").returncode == 0  # ends the growing pause between children
+    gpus.wait_for("GPUOverheating", "False", timeout=30)  # each call answers again
 
 
 def test_a_lost_gpu_is_lost_and_has_a_series(gpus: Setup) -> None:

@@ -6,11 +6,13 @@ tests differ only there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from remediator.decide.session import History, Session, Taint
+from remediator.decide.session import Approval, History, Session, Taint
+from remediator.policy.steps import Step
 
 
 class Unset(StrEnum):
@@ -28,7 +30,9 @@ class PatchNode:
 
     ``unschedulable`` None leaves it. ``taint`` and ``untaint``: taints to add and to remove;
     the list is made from the version that is patched, so that all others stay.
-    ``session``, ``history``, ``request``: None removes the annotation, UNSET leaves it.
+    ``labels``, ``annotations``: key to new value, or to None for a key to remove.
+    ``session``, ``history``: None removes the annotation, UNSET leaves it; ``approvals``: what
+    is left of the people's approvals, empty removes the annotation.
     ``disruptive`` patches are the ones that guards, pause and a settling controller hold
     back; undoing is never disruptive.
     """
@@ -41,6 +45,9 @@ class PatchNode:
     untaint: tuple[Taint, ...] = ()
     session: Session | Unset | None = UNSET
     history: History | Unset | None = UNSET
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] | Unset = UNSET
     remove_request: bool = False
     action: str = ""
     """For metrics, audit: ``cordon``, ``taint``, ``uncordon``, ``untaint``, ``record``; a verb."""
@@ -92,7 +99,35 @@ class WriteEvent:
     warning: bool = True
 
 
-Effect = PatchNode | SendMessage | WriteEvent
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Something that takes time outside the node object: a drain, a job, a create, a webhook.
+
+    Level-triggered: it is in *every* decision for as long as it is wanted, and its worker is
+    stopped when it is in none. It first appears behind the patch that persists ``since``.
+    ``key`` is stable over restarts and another one for each attempt. Times are epoch seconds
+    of the controller's clock; who judges ``deadline`` is decide, not the worker.
+    ``suspended``: wanted, but nothing may be written now: the worker stops, and what it has
+    begun is left as it is.
+    """
+
+    key: str
+    node: str
+    uid: str
+    policy: str
+    step: int
+    action: str
+    spec: Step
+    session: str
+    attempt: int
+    since: float
+    deadline: float
+    boot_id: str = ""
+    """Of the node when the step began."""
+    suspended: bool = False
+
+
+Effect = PatchNode | SendMessage | WriteEvent | Work
 
 
 class Hold(NamedTuple):
@@ -138,6 +173,8 @@ class Decision:
     sentence: str = ""
     steps: tuple[str, ...] = field(default=())
     """Per hold: ``policy: step n/m action state``."""
+    ended: Session | None = None
+    """The session that this decision ends, with the results it had then, for the record."""
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -146,7 +183,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a message or event: results that the next plan takes in."""
+    """What became of a message, event or work: results that the next plan takes in.
+
+    Of work there is one only when it ended: done (``delivered``) or failed.
+    """
 
     key: str
     delivered: bool

@@ -10,6 +10,8 @@ does not change a remediation half-way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -20,6 +22,7 @@ from msgspec.structs import replace
 SESSION_ANNOTATION: Final = "gpu-remediator.io/session"
 HISTORY_ANNOTATION: Final = "gpu-remediator.io/history"
 REQUEST_ANNOTATION: Final = "gpu-remediator.io/request"
+APPROVAL_ANNOTATION: Final = "gpu-remediator.io/approval"
 MODE_KEY: Final = "gpu-remediator.io/mode"
 """Annotation or label: ``disabled``, ``dry-run`` or ``notify-only``."""
 
@@ -88,6 +91,8 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     ``instances`` are the fault instances it is about (see ``match.Match``), ``step``
     the place in ``plan`` of the step it is at, ``step_since`` when that step began.
     ``clear_since`` is not stored: recovery is measured anew after a restart.
+    ``work_since``: when the present step's work began, None if it has not; ``work_boot_id``: the
+    node's boot id then. Written before the first effect of that work.
     """
 
     policy: str
@@ -102,6 +107,16 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     results: tuple[StepResult, ...] = ()
     undelivered: tuple[int, ...] = ()
     """Steps whose message is not yet known to be delivered: sent again after a restart."""
+    work_since: float | None = None
+    work_boot_id: str = ""
+
+
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A label or annotation that we set. ``old`` None: there was none before."""
+
+    key: str
+    value: str
+    old: str | None = None
 
 
 class Before(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +131,8 @@ class Added(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
+    labels: tuple[Mark, ...] = ()
+    annotations: tuple[Mark, ...] = ()
 
 
 class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -156,6 +173,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
                     since=min(hold.since, now),
                     step_since=min(hold.step_since, now),
                     results=tuple(replace(one, at=min(one.at, now)) for one in hold.results),
+                    work_since=None if hold.work_since is None else min(hold.work_since, now),
                 )
                 for hold in self.holds
             ),
@@ -211,6 +229,25 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
+class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person's yes to one step of one policy in one session, until ``expires`` (RFC 3339)."""
+
+    session: str
+    policy: str
+    step: int
+    by: str
+    at: str
+    expires: str
+
+    @property
+    def expires_at(self) -> float:
+        """Epoch seconds; 0 if it cannot be read: such an approval has expired."""
+        try:
+            return datetime.fromisoformat(self.expires).timestamp()
+        except ValueError:
+            return 0.0
+
+
 class AnnotationError(ValueError):
     """An annotation of ours that cannot be read. ``str()`` says which and why."""
 
@@ -218,6 +255,17 @@ class AnnotationError(ValueError):
 def encode(value: Session | History | Request) -> str:
     """Return an annotation's JSON."""
     return msgspec.json.encode(value).decode()
+
+
+def encode_approvals(approvals: Sequence[Approval]) -> str:
+    """Return the annotation's JSON: a list."""
+    return msgspec.json.encode(approvals).decode()
+
+
+def decode_approvals(text: str) -> tuple[Approval, ...]:
+    """Read people's approvals, their texts cut to what we can repeat. Raises AnnotationError."""
+    found = _decode(text, tuple[Approval, ...], APPROVAL_ANNOTATION)
+    return tuple(replace(one, by=one.by[:MAX_SAID], at=one.at[:MAX_SAID]) for one in found)
 
 
 def decode_session(text: str, *, node_uid: str) -> Session:

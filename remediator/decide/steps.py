@@ -139,7 +139,7 @@ def _tell(
         undelivered = (*(one for one in hold.undelivered if one != at), at)
         return session, replace(hold, step=at + 1, step_since=now, undelivered=undelivered)
     outcome = outcomes.get(message_key(session, hold, at))
-    deadline = hold.step_since + step.timeout
+    deadline = hold.step_since + step.limit
     if outcome is None and now < deadline:
         draft.look_at(deadline)
         draft.effects.append(_telling(draft, session, hold, step, at))

@@ -1,0 +1,170 @@
+"""Work that takes time: one task for each piece that decisions want, none for any other.
+
+    decision --wanted--> Works --one task a key--> Worker --outcome--> next decision
+
+Level-triggered: every decision says what is wanted. A piece that is in none any more is
+stopped, at once and whatever becomes of the decision's patch; a new one begins behind
+that patch only, since its beginning has to be on the node before its first effect.
+
+A worker may be started again for work that an earlier process began, and must find out
+what was done. Who judges deadlines is decide: a worker just goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+import structlog
+
+from remediator.decide.decision import Outcome, Work
+
+
+_log = structlog.get_logger(__name__)
+
+FIRST_RETRY: Final = 1.0
+LAST_RETRY: Final = 60.0
+MAX_PROGRESS: Final = 300
+"""Characters of a progress line: it is repeated in the status."""
+
+
+class Worker(Protocol):
+    """Does one action's work."""
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        """Do it, or go on with it, until it ends.
+
+        Cancelled when it is not wanted any more, or when the process ends. An exception is
+        taken for a passing trouble: it is logged, shown, and the work is run again.
+
+        Args:
+            work: what is wanted.
+            say: takes a line on the progress, for people.
+        """
+
+
+@runtime_checkable
+class Stops(Protocol):
+    """A worker that has something to take back when its work is not wanted any more."""
+
+    async def stop(self, work: Work) -> None:
+        """Take back what must not go on by itself.
+
+        Called after ``run`` was cancelled because nobody wants the work any more; not when the
+        process ends or the work is suspended.
+        """
+
+
+class Works:
+    """The work under way, of all nodes.
+
+    Args:
+        workers: by action.
+        ended: told of an outcome.
+        news: told that a progress line changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: Mapping[str, Worker],
+        ended: Callable[[Work, Outcome], None],
+        news: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._workers = workers
+        self._ended = ended
+        self._news = news
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wanted: dict[str, dict[str, Work]] = {}
+        self._finished: set[str] = set()
+        self._progress: dict[str, str] = {}
+        self._stops: set[asyncio.Task[None]] = set()
+
+    @property
+    def progress(self) -> Mapping[str, str]:
+        """The latest line of each piece of work, by key."""
+        return self._progress
+
+    def keep(self, node: str, works: Sequence[Work]) -> None:
+        """Stop all work on a node but this; begin none."""
+        wanted = {work.key: work for work in works}
+        known = self._wanted.get(node, {})
+        for key in [key for key in known if key not in wanted or wanted[key].suspended]:
+            work = known.pop(key)
+            self._end(work, take_back=key not in wanted)
+        if not known:
+            self._wanted.pop(node, None)
+
+    def want(self, node: str, works: Sequence[Work]) -> None:
+        """Have exactly this work done on a node: begin what is new, stop all else."""
+        self.keep(node, works)
+        for work in works:
+            known = self._wanted.setdefault(node, {})
+            if work.suspended or work.key in known:
+                continue
+            known[work.key] = work
+            self._tasks[work.key] = asyncio.create_task(self._run(work), name=work.key)
+        if not self._wanted.get(node):
+            self._wanted.pop(node, None)
+
+    async def close(self) -> None:
+        """End all tasks and leave the work as it is: the next leader goes on with it."""
+        tasks = [*self._tasks.values(), *self._stops]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._wanted.clear()
+
+    def _end(self, work: Work, *, take_back: bool) -> None:
+        task = self._tasks.pop(work.key, None)
+        finished = work.key in self._finished
+        self._finished.discard(work.key)
+        self._progress.pop(work.key, None)
+        if task is None or (finished and task.done()):
+            return
+        task.cancel()
+        worker = self._workers.get(work.action)
+        if take_back and isinstance(worker, Stops):
+            _log.info("work_stopped", key=work.key, node=work.node, action=work.action)
+            stop = asyncio.create_task(self._take_back(task, worker, work))
+            self._stops.add(stop)
+            stop.add_done_callback(self._stops.discard)
+
+    async def _take_back(self, task: asyncio.Task[None], worker: Stops, work: Work) -> None:
+        await asyncio.wait({task})
+        try:
+            await worker.stop(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            _log.error("work_not_taken_back", key=work.key, node=work.node, error=str(error))
+
+    async def _run(self, work: Work) -> None:
+        """Run the worker until it has an outcome."""
+        wait = FIRST_RETRY
+        _log.info("work_runs", key=work.key, node=work.node, action=work.action)
+        while True:
+            try:
+                outcome = await self._outcome(work)
+                break
+            except Exception as error:  # noqa: BLE001 - a bug or trouble of one must not stop the others
+                _log.warning("work_troubled", key=work.key, node=work.node, exc_info=error)
+                self._say(work, f"in trouble, tried again in {wait:g} s: {error}")
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LAST_RETRY)
+        self._finished.add(work.key)
+        _log.info("work_ended", key=work.key, done=outcome.delivered, note=outcome.note)
+        self._ended(work, outcome)
+
+    async def _outcome(self, work: Work) -> Outcome:
+        worker = self._workers.get(work.action)
+        if worker is None:
+            note = f"this controller has nothing that does {work.action}"
+            return Outcome(key=work.key, delivered=False, note=note)
+        return await worker.run(work, say=lambda line: self._say(work, line))
+
+    def _say(self, work: Work, line: str) -> None:
+        line = line[:MAX_PROGRESS]
+        if work.key in self._tasks and self._progress.get(work.key) != line:
+            self._progress[work.key] = line
+            self._news()

@@ -45,7 +45,7 @@ class Worker(Protocol):
 
 
 @runtime_checkable
-class Stops(Protocol):
+class Stops(Worker, Protocol):
     """A worker that has something to take back when its work is not wanted any more."""
 
     async def stop(self, work: Work) -> None:
@@ -146,15 +146,16 @@ class Works:
         while True:
             try:
                 outcome = await self._outcome(work)
-                break
-            except Exception as error:  # noqa: BLE001 - a bug or trouble of one must not stop the others
+            except Exception as error:  # noqa: BLE001 - trouble of one must not stop the others
                 _log.warning("work_troubled", key=work.key, node=work.node, exc_info=error)
                 self._say(work, f"in trouble, tried again in {wait:g} s: {error}")
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LAST_RETRY)
-        self._finished.add(work.key)
-        _log.info("work_ended", key=work.key, done=outcome.delivered, note=outcome.note)
-        self._ended(work, outcome)
+            else:
+                self._finished.add(work.key)
+                _log.info("work_ended", key=work.key, done=outcome.delivered, note=outcome.note)
+                self._ended(work, outcome)
+                return
 
     async def _outcome(self, work: Work) -> Outcome:
         worker = self._workers.get(work.action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from remediator.decide.facts import NodeFacts
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts
 from remediator.decide.match import Match, severity_rank
 from remediator.policy.model import RemediationPolicy
 
@@ -26,6 +26,7 @@ class Candidate:
     match: Match
     action: str
     since: float
+    cluster_facts: ClusterFacts = NOTHING_KNOWN
 
     @property
     def policy(self) -> RemediationPolicy:

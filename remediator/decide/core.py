@@ -14,7 +14,7 @@ from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Decision, Effect, Outcome, SendMessage, Urgency
 from remediator.decide.draft import World
 from remediator.decide.endings import waived
-from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards.breaker import leave, note
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
@@ -54,14 +54,19 @@ def decide(
     outcomes: Mapping[str, Outcome],
     world: World,
     now: float,
+    cluster_facts: ClusterFacts = NOTHING_KNOWN,
 ) -> list[Decision]:
     """Decide about a batch of nodes: one decision each, in the same order.
 
     Every node must have been shown to the ledger (:meth:`Ledger.observe`) before.
     ``outcomes``: what became of messages, by key. ``now``: the controller's clock.
+    ``cluster_facts``: alerts, queries and sources beside the nodes.
     """
     alarms: dict[str, list[Effect]] = {}
-    looks = [_look(one, policies, ledger, alarms, world=world, now=now) for one in nodes]
+    looks = [
+        _look(one, policies, ledger, alarms, world=world, now=now, cluster_facts=cluster_facts)
+        for one in nodes
+    ]
     verdicts = admit((one for look in looks for one in _candidates(look, ledger, now)), ledger, now)
     _forget_held(looks, verdicts, ledger)
     decisions = [
@@ -95,6 +100,7 @@ def _look(
     *,
     world: World,
     now: float,
+    cluster_facts: ClusterFacts,
 ) -> Look:
     """Match all policies of this world against a node, and let the breakers count."""
     matched: dict[str, Matched] = {}
@@ -106,12 +112,12 @@ def _look(
         if not facts.gpu or not selector_matches(spec.nodes.selector, facts.labels):
             leave(active, facts.uid, ledger)
             continue
-        found = match(active.policy, facts, now)
+        found = match(active.policy, facts, now, cluster_facts)
         since, opened = note(active, facts, found, ledger, now)
         matched[name] = Matched(active, found, since)
         if opened:
             alarms.setdefault(facts.uid, []).append(_alarm(name, ledger))
-    return Look(facts, matched)
+    return Look(facts, matched, cluster_facts)
 
 
 def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
@@ -133,7 +139,9 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         text = hold.plan if hold is not None else opening(policy, attempt_of(facts, now))[0]
         action = wants(facts, session, hold, parse_plan(text))
         if action is not None and facts.uid in ledger.nodes:
-            found.append(Candidate(facts, one.active, one.match, action, one.since))
+            found.append(
+                Candidate(facts, one.active, one.match, action, one.since, look.cluster_facts)
+            )
     return found
 
 

@@ -20,7 +20,7 @@ from remediator.decide.decision import (
     SendMessage,
     Urgency,
 )
-from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session, Taint
@@ -49,6 +49,7 @@ class Draft:
     now: float
     session: Session | None
     history: History
+    cluster_facts: ClusterFacts = NOTHING_KNOWN
     unschedulable: bool | None = None
     taint: list[Taint] = field(default_factory=list)
     untaint: list[Taint] = field(default_factory=list)

@@ -7,10 +7,11 @@ what a node's clock said: ages are never computed across two clocks.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
 from remediator.decide.session import OWN_PREFIX, History, Request, Session, Taint
@@ -56,6 +57,99 @@ class ConditionFact:
         return self.seen + STALE_AFTER_SECONDS
 
 
+CHURN: Final = frozenset(
+    {"instance", "pod", "exported_pod", "pod_name", "container", "endpoint", "uid"}
+    | {"prometheus", "prometheus_replica", "replica"}
+)
+"""Labels of an alert that change when a *scraper* or its pod is replaced, and not the fault."""
+_IDENTITY_CHARACTERS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFact:
+    """One alert that names this node or, in :class:`ClusterFacts`, any firing alert.
+
+    ``source``: the Alertmanager, by its name in RemediatorConfig; its state is
+    ``ClusterFacts.sources["alertmanager/<source>"]``. ``since``: first seen by us; ``seen``:
+    the last good poll or webhook that had it; ``starts_at``: its own ``startsAt``, by another
+    clock. ``suppressed``: silenced or inhibited on any peer. The node is then frozen for
+    policies that rest on it: no step, and no undo.
+    """
+
+    source: str
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    since: float
+    seen: float
+    starts_at: float
+    suppressed: bool = False
+
+    @property
+    def instance(self) -> str:
+        """Return its name as a fault instance: the same whichever scraper saw it.
+
+        A restarted exporter changes ``instance`` and ``pod``, and so the fingerprint:
+        those labels (:data:`CHURN`) are left out.
+        """
+        lasting = sorted(one for one in self.labels.items() if one[0] not in CHURN)
+        digest = hashlib.sha256(repr(lasting).encode()).hexdigest()[:_IDENTITY_CHARACTERS]
+        return f"alert:{self.source}/{self.name}:{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFact:
+    """One query's answer about this node: in its result, or in that of ``clearedBy``.
+
+    ``holds`` False needs ``clearedBy``: to be absent from a result says nothing.
+    ``source``: the Prometheus that answered, by its name in RemediatorConfig.
+    """
+
+    holds: bool
+    since: float
+    seen: float
+    fresh_until: float
+    value: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFact:
+    """Whether a source can be trusted now.
+
+    ``ok``: it answers, and what it has to prove (a watchdog that is configured) is proven.
+    ``alive``: its watchdog alert fires, so that the absence of an alert is evidence.
+    ``since``: when it became so. ``why``: for people, when it is not ok.
+    """
+
+    ok: bool
+    since: float
+    why: str = ""
+    alive: bool = False
+
+
+AGENTS: Final = "agents"
+WATCH: Final = "watch"
+"""Names of sources in :class:`ClusterFacts` that are not configured ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """What is known beside the nodes.
+
+    ``alerts``: every firing alert, for ``unless``. ``sources``: ``alertmanager/<name>``,
+    ``prometheus/<name>``, :data:`AGENTS` and :data:`WATCH`. ``queries``: whether a query of
+    ``unless`` has a result, by its key; absent: not known.
+    """
+
+    alerts: tuple[AlertFact, ...] = ()
+    sources: Mapping[str, SourceFact] = field(default_factory=dict)
+    queries: Mapping[str, bool] = field(default_factory=dict)
+
+
+NOTHING_KNOWN: Final = ClusterFacts()
+"""No Alertmanager, no Prometheus, and nothing said of agents and watch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Everything a decision about one node may use.
@@ -66,6 +160,7 @@ class NodeFacts:
     ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
     ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
     cordoned now, somebody else did that. ``untainted``: the same of a taint.
+    ``alerts``: those that name this node. ``queries``: what queries say of it, by their keys.
     """
 
     name: str
@@ -95,6 +190,8 @@ class NodeFacts:
     unavailable_since: float | None = None
     uncordoned: bool = False
     untainted: bool = False
+    alerts: tuple[AlertFact, ...] = ()
+    queries: Mapping[str, QueryFact] = field(default_factory=dict)
 
     @property
     def out_of_service(self) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from remediator.decide.candidate import ActivePolicy
-from remediator.decide.facts import Malformed, NodeFacts
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, Malformed, NodeFacts
 from remediator.decide.match import Match
 from remediator.decide.session import DAY, PolicyHold, Session
 from remediator.policy.model import RemediationPolicy
@@ -30,6 +30,7 @@ class Look:
 
     facts: NodeFacts
     matched: Mapping[str, Matched] = field(default_factory=dict)
+    cluster_facts: ClusterFacts = NOTHING_KNOWN
 
     @property
     def holding(self) -> list[Matched]:

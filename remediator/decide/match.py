@@ -20,8 +20,15 @@ from typing import Final
 from pydantic import ValidationError
 
 from node_agent.contract import ConditionStatus, ConditionType, FaultKind, Severity
-from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
-from remediator.policy.model import ConditionClause, RemediationPolicy, When
+from remediator.decide.facts import (
+    NOTHING_KNOWN,
+    OWN_CONDITIONS,
+    ClusterFacts,
+    ConditionFact,
+    NodeFacts,
+)
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.when import ConditionClause, When
 
 
 _BOOT_CHARACTERS: Final = 8
@@ -63,13 +70,23 @@ _CLEAR: Final = Match(Answer.CLEAR)
 _UNKNOWN: Final = Match(Answer.UNKNOWN)
 
 
-def match(policy: RemediationPolicy, facts: NodeFacts, now: float) -> Match:
+def match(
+    policy: RemediationPolicy,
+    facts: NodeFacts,
+    now: float,
+    cluster_facts: ClusterFacts = NOTHING_KNOWN,  # noqa: ARG001 - for alerts and queries
+) -> Match:
     """Evaluate ``when`` of a policy: any entry; within an entry, all keys."""
     entries = [_entry(when, facts, now) for when in policy.spec.when]
     return _any(entries) if len(entries) > 1 else entries[0]
 
 
-def instance_answer(instance: str, facts: NodeFacts, now: float) -> Answer:
+def instance_answer(
+    instance: str,
+    facts: NodeFacts,
+    now: float,
+    cluster_facts: ClusterFacts = NOTHING_KNOWN,  # noqa: ARG001 - for alerts and queries
+) -> Answer:
     """Ask whether one fault instance is still there. Never ``PENDING``."""
     kind, _, rest = instance.partition(":")
     if kind == "condition":

@@ -53,7 +53,13 @@ def plan(
     facts = look.facts
     session = facts.session if isinstance(facts.session, Session) else None
     draft = Draft(
-        facts=facts, world=world, ledger=ledger, now=now, session=session, history=facts.history
+        facts=facts,
+        world=world,
+        ledger=ledger,
+        now=now,
+        session=session,
+        history=facts.history,
+        cluster_facts=look.cluster_facts,
     )
     for one in look.matched.values():
         draft.look_at(one.match.next_look)

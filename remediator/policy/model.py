@@ -3,8 +3,9 @@
 One model makes the checks, the JSON schema for editors and, later, the CRD. It
 is frozen and pure: reading files and placing errors is :mod:`remediator.policy.load`.
 
-Steps are in :mod:`remediator.policy.steps`. An entry of ``when``, as a step, is one model
-of optional fields: a tagged union would turn one misspelt key into one error per alternative.
+Its parts have modules of their own: the clauses of ``when`` and ``unless`` are
+:mod:`remediator.policy.when`, steps :mod:`remediator.policy.steps`, windows
+:mod:`remediator.policy.windows`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pydantic import Field, model_validator
 from remediator.policy.base import LabelKey, Model, schema_keywords
 from remediator.policy.quantities import Duration, NodeAmount, StartRate
 from remediator.policy.steps import Step
+from remediator.policy.when import Unless, When
+from remediator.policy.windows import Window
 
 
 MAX_STEPS_BYTES: Final = 8192
@@ -105,69 +108,6 @@ class Nodes(Model):
     )
 
 
-class XidClause(Model):
-    """An unresolved Xid (NVIDIA driver error) reported by the agent."""
-
-    codes: tuple[Annotated[int, Field(ge=1, le=999)], ...] = Field(
-        min_length=1,
-        strict=False,
-        examples=[[79]],
-        description="Any of these codes is enough.",
-    )
-
-
-class SXidClause(Model):
-    """An unresolved SXid (NVSwitch error) reported by the agent."""
-
-    codes: tuple[Annotated[int, Field(ge=1, le=99999)], ...] = Field(
-        min_length=1,
-        strict=False,
-        examples=[[20034]],
-        description="Any of these codes is enough.",
-    )
-
-
-class ConditionClause(Model):
-    """A node condition, of any writer, that has had a status for some time."""
-
-    type: str = Field(
-        min_length=1,
-        max_length=316,
-        examples=["GPULost"],
-        description="The agent's types stand in docs/contract.md; any other type works as well.",
-    )
-    status: Literal["True", "False", "Unknown"] = Field(
-        default="True",
-        description='In quotes: `"True"` is text, `True` a boolean.',
-    )
-    reasons: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description="Only these reasons count. Empty: any reason; it may change meanwhile.",
-    )
-    for_: Duration = Field(
-        default=0.0,
-        alias="for",
-        description="How long it must have lasted, by the controller's own clock.",
-    )
-
-
-class When(Model):
-    """One entry of ``when``: all keys that are set must hold. Any entry is enough."""
-
-    model_config = schema_keywords(minProperties=1)
-
-    xid: XidClause | None = Field(default=None, description="An unresolved Xid.")
-    sxid: SXidClause | None = Field(default=None, description="An unresolved SXid.")
-    condition: ConditionClause | None = Field(default=None, description="A node condition.")
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Self:
-        if self.xid is None and self.sxid is None and self.condition is None:
-            raise ValueError("an entry of `when` needs at least one of: xid, sxid, condition")
-        return self
-
-
 class Budget(Model):
     """How many nodes may be unavailable at once, counting everyone's."""
 
@@ -184,7 +124,11 @@ class Budget(Model):
 class Rates(Model):
     """How often an action may start, per pool."""
 
-    cordon: StartRate | None = Field(default=None, description="Nodes cordoned per time.")
+    cordon: StartRate | None = Field(
+        default=None, description="Nodes cordoned, or tainted so that pods stay away."
+    )
+    drain: StartRate | None = Field(default=None, description="Drains begun.")
+    job: StartRate | None = Field(default=None, description="Jobs begun: resets, reboots.")
 
 
 class Breaker(Model):
@@ -250,6 +194,16 @@ class Spec(Model):
         strict=False,
         examples=[[{"xid": {"codes": [79]}}]],
         description="The faults. Any entry is enough; within an entry all keys must hold.",
+    )
+    unless: tuple[Unless, ...] = Field(
+        default=(),
+        strict=False,
+        description="While any entry holds, or cannot be told, no disruptive step begins.",
+    )
+    windows: tuple[Window, ...] = Field(
+        default=(),
+        strict=False,
+        description="When disruptive steps may begin. Outside they are held, not lost.",
     )
     limits: Limits = Field(default_factory=Limits, description="Default: the cluster's only.")
     steps: tuple[Step, ...] = Field(

@@ -1,0 +1,314 @@
+"""The clauses of a policy: what ``when`` and ``unless`` may ask for.
+
+An entry is one model of optional keys, and all that are set must hold: a tagged union would
+turn one misspelt key into one error per alternative. Entries nest through ``all`` and ``any``,
+twice and no deeper: that is as much as a person can read, the depth is in the types, and so
+the JSON schema, the CRD and the errors need no recursion.
+
+Durations are seconds. Nothing here is evaluated: that is ``remediator.decide.match``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from node_agent.contract import MAX_TIMES, Severity
+from remediator.policy.base import Model, schema_keywords
+from remediator.policy.expression import check
+from remediator.policy.quantities import Duration
+
+
+NODE_LABELS: Final = ("exported_node", "node", "Hostname", "hostname")
+"""Labels of a query's result that name a node, in this order. ``exported_node`` is first: where
+it is there, ``node`` is the node of the program that was scraped."""
+LABEL_NAME_PATTERN: Final = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
+SOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
+DAY_SECONDS: Final = 86400.0
+MAX_PROMQL: Final = 4096
+MAX_EXPRESSION: Final = 2048
+_KEY_CHARACTERS: Final = 12
+
+XidCode = Annotated[int, Field(ge=1, le=999)]
+SXidCode = Annotated[int, Field(ge=1, le=99999)]
+PromQL = Annotated[str, Field(min_length=1, max_length=MAX_PROMQL)]
+SourceName = Annotated[str, Field(pattern=SOURCE_PATTERN)]
+LabelName = Annotated[str, Field(pattern=LABEL_NAME_PATTERN)]
+SeverityName = Annotated[Severity, Field(strict=False)]
+
+
+class XidClause(Model):
+    """An unresolved Xid (NVIDIA driver error) reported by the agent."""
+
+    codes: tuple[XidCode, ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[79]],
+        description="Any of these codes is enough.",
+    )
+
+
+class SXidClause(Model):
+    """An unresolved SXid (NVSwitch error) reported by the agent."""
+
+    codes: tuple[SXidCode, ...] = Field(
+        min_length=1,
+        strict=False,
+        examples=[[20034]],
+        description="Any of these codes is enough.",
+    )
+
+
+class ConditionClause(Model):
+    """A node condition, of any writer, that has had a status for some time."""
+
+    type: str = Field(
+        min_length=1,
+        max_length=316,
+        examples=["GPULost"],
+        description="The agent's types stand in docs/contract.md; any other type works as well.",
+    )
+    status: Literal["True", "False", "Unknown"] = Field(
+        default="True",
+        description='In quotes: `"True"` is text, `True` a boolean.'
+        ' `"False"` for types that say what is well, such as `AcceleratedHardwareReady`.',
+    )
+    reasons: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Only these reasons count. Empty: any reason; it may change meanwhile.",
+    )
+    for_: Duration = Field(
+        default=0.0,
+        alias="for",
+        description="How long it must have lasted, by the controller's own clock.",
+    )
+    severity: SeverityName | None = Field(
+        default=None,
+        description="How bad it is. Default: as the worst fault that the agent reports beside a "
+        "type of its own, else `warning`.",
+    )
+
+
+class AlertClause(Model):
+    """A firing alert of an Alertmanager that names the node.
+
+    In ``unless``: any firing alert, whether or not it names a node.
+    """
+
+    model_config = schema_keywords(anyOf=[{"required": ["name"]}, {"required": ["labels"]}])
+
+    name: str = Field(default="", max_length=512, description="Its `alertname`.")
+    labels: dict[LabelName, str] = Field(
+        default_factory=dict, description="Labels and their values; all must be there."
+    )
+    source: SourceName | None = Field(
+        default=None, description="Name of an Alertmanager in RemediatorConfig. Default: any."
+    )
+    for_: Duration = Field(
+        default=0.0, alias="for", description="How long the controller must have seen it fire."
+    )
+    severity: SeverityName | None = Field(
+        default=None,
+        description="How bad it is. Default: `fatal` for an alert with `severity: critical` or "
+        "`page`, `info` for `info` or `none`, else `warning`.",
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not self.name and not self.labels:
+            raise ValueError("an alert needs a name or labels: without, every alert is meant")
+        return self
+
+
+class QueryClause(Model):
+    """A PromQL query whose result names the node.
+
+    In ``unless``: a query that has any result.
+    """
+
+    promql: PromQL = Field(
+        examples=["DCGM_FI_DEV_XID_ERRORS == 79"],
+        description="An instant query. Each series of its result names a node by a label.",
+    )
+    node_from: tuple[LabelName, ...] = Field(
+        default=NODE_LABELS,
+        min_length=1,
+        strict=False,
+        description="Labels that name the node; the first that a series has is used.",
+    )
+    for_: Duration = Field(
+        default=0.0, alias="for", description="How long the node must have been in the result."
+    )
+    interval: Duration = Field(default=30.0, description="How often it is asked.")
+    cleared_by: PromQL | None = Field(
+        default=None,
+        description="A query whose result names the nodes that are well again. Without it a "
+        "remediation that this query began ends by hand: absence proves nothing.",
+    )
+    source: SourceName | None = Field(
+        default=None,
+        description="Name of a Prometheus in RemediatorConfig. Default: the first.",
+    )
+    severity: SeverityName = Field(default=Severity.WARNING, description="How bad it is.")
+
+    @field_validator("interval")
+    @classmethod
+    def _not_in_a_loop(cls, seconds: float) -> float:
+        if seconds < 1.0:
+            raise ValueError("a query is asked at most once a second: write 1s or more")
+        return seconds
+
+    @cached_property
+    def key(self) -> str:
+        """Short hash of what is asked: queries that ask the same are asked once."""
+        asked = [self.promql, self.node_from, self.interval, self.cleared_by, self.source]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:_KEY_CHARACTERS]
+
+
+class CountClause(Model):
+    """So many episodes of a code within a time, of a fault that is not resolved.
+
+    The time ends at the newest episode and is measured by the agent's clock alone: no two
+    clocks are compared.
+    """
+
+    model_config = schema_keywords(oneOf=[{"required": ["xid"]}, {"required": ["sxid"]}])
+
+    xid: tuple[XidCode, ...] = Field(
+        default=(), strict=False, examples=[[94]], description="Episodes of any of these count."
+    )
+    sxid: tuple[SXidCode, ...] = Field(
+        default=(), strict=False, description="The same of an NVSwitch."
+    )
+    at_least: int = Field(
+        ge=2,
+        le=MAX_TIMES,
+        examples=[3],
+        description=f"How many. The agent keeps the times of the last {MAX_TIMES}.",
+    )
+    within: Duration = Field(default=DAY_SECONDS, description="In how long a time.")
+    on: Literal["gpu", "node"] = Field(
+        default="gpu", description="Whether one device must have had them, or all together."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if bool(self.xid) == bool(self.sxid):
+            raise ValueError("a count needs exactly one of: xid, sxid")
+        return self
+
+
+class AttemptsClause(Model):
+    """How often this node was remediated before: a filter for the second line of help."""
+
+    at_least: int = Field(
+        ge=1, le=100, examples=[2], description="Earlier sessions, by any policy, that ended."
+    )
+    within: Duration = Field(default=DAY_SECONDS, description="In how long a time; at most 24h.")
+
+    @field_validator("within")
+    @classmethod
+    def _as_long_as_remembered(cls, seconds: float) -> float:
+        if not 0 < seconds <= DAY_SECONDS:
+            raise ValueError("attempts of the last 24 h are remembered: write 24h or less")
+        return seconds
+
+
+FILTERS: Final = ("attempts", "cel")
+"""Keys that name no fault of their own, and so nothing that could clear."""
+_CLAUSES: Final = ("xid", "sxid", "condition", "alert", "query", "count", *FILTERS)
+
+
+class Clauses(Model):
+    """An entry without further nesting: all keys that are set must hold."""
+
+    model_config = schema_keywords(minProperties=1)
+
+    xid: XidClause | None = Field(default=None, description="An unresolved Xid.")
+    sxid: SXidClause | None = Field(default=None, description="An unresolved SXid.")
+    condition: ConditionClause | None = Field(default=None, description="A node condition.")
+    alert: AlertClause | None = Field(default=None, description="A firing alert.")
+    query: QueryClause | None = Field(default=None, description="A PromQL query.")
+    count: CountClause | None = Field(default=None, description="Episodes within a time.")
+    attempts: AttemptsClause | None = Field(
+        default=None, description="Earlier remediations. Beside a clause that names a fault."
+    )
+    cel: Annotated[str, Field(min_length=1, max_length=MAX_EXPRESSION)] | None = Field(
+        default=None,
+        description="A CEL expression over the node's facts. Beside a clause that names a fault.",
+    )
+
+    @model_validator(mode="after")
+    def _names_a_fault(self) -> Self:
+        given = _given(self)
+        if not given:
+            raise ValueError(f"an entry needs at least one of: {', '.join(_keys(self))}")
+        if set(given).issubset(FILTERS):
+            faults = [key for key in _keys(self) if key not in FILTERS]
+            raise ValueError(
+                f"{' and '.join(given)} alone names no fault, and so nothing that could clear: "
+                f"write it into one entry with at least one of: {', '.join(faults)}",
+            )
+        return self
+
+    @field_validator("cel")
+    @classmethod
+    def _compiles(cls, text: str | None) -> str | None:
+        if text is not None:
+            check(text)
+        return text
+
+
+class Group(Clauses):
+    """An entry within ``all`` or ``any``: all keys that are set must hold."""
+
+    all: tuple[Clauses, ...] | None = Field(
+        default=None, min_length=1, strict=False, description="Entries that must all hold."
+    )
+    any: tuple[Clauses, ...] | None = Field(
+        default=None, min_length=1, strict=False, description="Entries of which one is enough."
+    )
+
+
+class When(Group):
+    """One entry of ``when``: all keys that are set must hold. Any entry is enough."""
+
+    all: tuple[Group, ...] | None = Field(
+        default=None, min_length=1, strict=False, description="Entries that must all hold."
+    )
+    any: tuple[Group, ...] | None = Field(
+        default=None, min_length=1, strict=False, description="Entries of which one is enough."
+    )
+
+
+class Unless(Model):
+    """One entry of ``unless``: all keys that are set must hold. Any entry is enough."""
+
+    model_config = schema_keywords(minProperties=1)
+
+    alert: AlertClause | None = Field(
+        default=None, description="Any firing alert; a silenced one, too."
+    )
+    query: QueryClause | None = Field(default=None, description="A query that has a result.")
+    condition: ConditionClause | None = Field(
+        default=None, description="A condition of the node. One that is not there does not hold."
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not _given(self):
+            raise ValueError("an entry of `unless` needs at least one of: alert, query, condition")
+        return self
+
+
+def _keys(entry: Model) -> list[str]:
+    return list(type(entry).model_fields)
+
+
+def _given(entry: Model) -> list[str]:
+    return [key for key in _keys(entry) if getattr(entry, key) is not None]

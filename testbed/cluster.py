@@ -26,6 +26,8 @@ from testbed.controlplane import ControlPlane
 T = TypeVar("T")
 _TOKEN_SECONDS = 3600
 _POLL = 0.02  # seconds
+PATIENCE = 60.0
+"""Seconds until something that does not happen is an error, on however slow a machine."""
 _GPU_LABELS = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.product": "NVIDIA-H200",
@@ -74,7 +76,7 @@ class Cluster:
         manifests.install_admission(self.api)
         self.wait_for_admission()
 
-    def wait_for_admission(self, *, timeout: float = 20.0) -> None:
+    def wait_for_admission(self, *, timeout: float = PATIENCE) -> None:
         """Return when both policies of the agent are active."""
         name = self.create_node()
         agent = self.api.with_token(self.agent_token(name))
@@ -357,7 +359,7 @@ class Cluster:
         }
         return {key: str(item["metadata"]["resourceVersion"]) for key, item in objects.items()}
 
-    def wait_for(self, found: Callable[[], T | None], *, what: str, timeout: float = 15.0) -> T:
+    def wait_for(self, found: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
         """Call `found` until its answer is true and return that.
 
         Raises:
@@ -377,7 +379,7 @@ class Cluster:
         found: Callable[[], T | None],
         *,
         what: str,
-        timeout: float = 15.0,  # noqa: ASYNC109  # as in wait_for
+        timeout: float = PATIENCE,  # noqa: ASYNC109  # as in wait_for
     ) -> T:
         """`wait_for` for a test whose program under test runs on the same event loop.
 

@@ -202,7 +202,7 @@ class Agent:
             raise ServerFailedError(f"the agent serves nothing yet:\n{self.process.log_tail()}")
         return int(found.group(1))
 
-    def start(self, *, wait: bool = True, timeout: float = 20.0) -> Self:
+    def start(self, *, wait: bool = True, timeout: float = 60.0) -> Self:
         """Start it; return when its first full check stands on the Node (if `wait`)."""
         self._log_start = self._log_file.stat().st_size if self._log_file.exists() else 0
         self.process.start()

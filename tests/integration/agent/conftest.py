@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from testbed.cluster import Cluster
+from testbed.cluster import PATIENCE, Cluster
 from testbed.fake_nvml import FakeNvml
 from testbed.gpunode import Agent, GpuMachine
 
@@ -40,7 +40,9 @@ class Setup(NamedTuple):
             if event["source"].get("component") == "gpu-remediator-node-agent"
         ]
 
-    def wait_for(self, kind: str, status: str, reason: str = "", *, timeout: float = 15.0) -> None:
+    def wait_for(
+        self, kind: str, status: str, reason: str = "", *, timeout: float = PATIENCE
+    ) -> None:
         """Return when the condition has this status (and reason)."""
 
         def found() -> bool:

@@ -275,7 +275,7 @@ def test_the_api_server_away_and_back_nothing_is_lost(
     setup.cluster.wait_for(lambda: "cannot publish" in setup.agent.log_text, what="a failure")
     assert setup.agent.get("/healthz")[0] == 200
     own_cluster.plane.start_apiserver()
-    setup.wait_for("GPULost", "True", "FallenOffBus", timeout=30)
+    setup.wait_for("GPULost", "True", "FallenOffBus")
     assert {fault.code for fault in faults(setup)} == {119, 79}
 
 
@@ -290,7 +290,7 @@ def test_an_agent_that_starts_without_an_api_server_waits_for_it(
         assert setup.agent.get("/readyz") == (503, "nothing is published yet\n")
     finally:
         own_cluster.plane.resume_apiserver()
-    setup.wait_for("GPUXidError", "False", timeout=30)
+    setup.wait_for("GPUXidError", "False")
 
 
 def test_outside_a_cluster_a_kubeconfig_is_enough(

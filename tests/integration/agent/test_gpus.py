@@ -51,7 +51,7 @@ def test_with_nvml_every_condition_is_checked(gpus: Setup) -> None:
 
 def test_a_hot_gpu_overheats_and_cools_down(gpus: Setup) -> None:
     driver_of(gpus).set(1, clocks_event_reasons=0x40)
-    gpus.wait_for("GPUOverheating", "True", "HwThermalSlowdown", timeout=30)
+    gpus.wait_for("GPUOverheating", "True", "HwThermalSlowdown")
     (fault,) = faults(gpus)
     assert (fault.pci, fault.subcode, fault.sources) == (
         gpus.machine.gpus[1],
@@ -67,7 +67,7 @@ def test_a_recovery_action_is_read_and_its_end_is_a_reset(gpus: Setup) -> None:
     gpus.wait_for("GPURecoveryActionRequired", "True", "GPUReset")
     assert gpus.conditions()["GPUXidError"] == ("True", "Xid119")
     driver_of(gpus).field(0, 230, 0)
-    gpus.wait_for("GPUXidError", "False", timeout=30)
+    gpus.wait_for("GPUXidError", "False")
     gpus.wait_for("GPURecoveryActionRequired", "False")
 
 
@@ -86,12 +86,12 @@ def test_a_hanging_call_is_named_and_everything_else_goes_on(gpus: Setup) -> Non
     driver_of(gpus).hang("nvmlDeviceGetTemperatureV", gpu=1, hangs=False)
     driver_of(gpus).hang("nvmlDeviceGetTemperature", gpu=1, hangs=False)
     assert gpus.agent.release("0s").returncode == 0  # ends the growing pause between children
-    gpus.wait_for("GPUOverheating", "False", timeout=30)  # each call answers again
+    gpus.wait_for("GPUOverheating", "False")  # each call answers again
 
 
 def test_a_lost_gpu_is_lost_and_has_a_series(gpus: Setup) -> None:
     driver_of(gpus).lose(1)
-    gpus.wait_for("GPULost", "True", "DeviceLost", timeout=30)
+    gpus.wait_for("GPULost", "True", "DeviceLost")
     metrics = gpus.agent.metrics()
     uuid = driver_of(gpus).uuid(1)
     assert [v for k, v in metrics.items() if k.startswith("gpu_device_lost{") and uuid in k] == [1]
@@ -169,7 +169,7 @@ def test_released_gpus_have_no_process_of_ours_and_come_back(gpus: Setup) -> Non
     assert "released" in checks(gpus)["nvml"]["detail"]
     assert any(name.startswith("DCGM_FI_DEV_GPU_TEMP{") for name in gpus.agent.metrics())
     assert gpus.agent.release("0s").returncode == 0
-    gpus.wait_for("GPUOverheating", "False", timeout=30)
+    gpus.wait_for("GPUOverheating", "False")
 
 
 def test_sigterm_closes_the_handles(gpus: Setup) -> None:

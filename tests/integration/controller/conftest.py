@@ -148,8 +148,8 @@ class Site:
     def cordoned(self, node: str) -> bool:
         return self.cluster.is_unschedulable(node)
 
-    def wait(self, found: Callable[[], Any], what: str, timeout: float = 15.0) -> Any:
-        return self.cluster.wait_for(found, what=what, timeout=timeout)
+    def wait(self, found: Callable[[], Any], what: str) -> Any:
+        return self.cluster.wait_for(found, what=what)
 
     def status(self) -> Json:
         data = self.cluster.configmap("gpu-remediator-status")
@@ -218,8 +218,8 @@ class Replica:
                 "namespace": site.cluster.namespace,
                 "listen": "127.0.0.1:0",
                 "identity": identity,
-                "lease_duration": "3s",
-                "renew_deadline": "2s",
+                "lease_duration": "2m",  # however slow the machine, nobody loses the lease
+                "renew_deadline": "1m",
                 "retry_period": "500ms",
                 **settings,
             }
@@ -236,17 +236,17 @@ class Replica:
 
     def start(self) -> Replica:
         self._thread.start()
-        self._ready.wait(20)
+        self._ready.wait(60)
         return self
 
-    def stop(self, timeout: float = 20.0) -> None:
+    def stop(self, timeout: float = 60.0) -> None:
         """End in order, as SIGTERM does."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
         self.join(timeout)
 
-    def join(self, timeout: float = 20.0) -> None:
+    def join(self, timeout: float = 60.0) -> None:
         self._thread.join(timeout)
         assert not self._thread.is_alive(), "the controller did not end"
 

@@ -110,7 +110,7 @@ def test_a_doubtful_write_keeps_its_place_in_the_budget(
 def test_a_restarted_api_server(own_cluster: Cluster, site_on: Callable[[Cluster], Site]) -> None:
     site = site_on(own_cluster)
     node, other = site.node(), site.node()
-    replica = site.replica(lease_duration="60s", renew_deadline="50s").start()
+    replica = site.replica().start()
     try:
         site.says(node, 79)
         site.wait(lambda: site.cordoned(node), "cordon")
@@ -118,8 +118,8 @@ def test_a_restarted_api_server(own_cluster: Cluster, site_on: Callable[[Cluster
         own_cluster.plane.start_apiserver()
         site.says(node)
         site.says(other, 79)
-        site.wait(lambda: site.cordoned(other), "cordon after the restart", timeout=30)
-        site.wait(lambda: not site.cordoned(node), "uncordon after the restart", timeout=30)
+        site.wait(lambda: site.cordoned(other), "cordon after the restart")
+        site.wait(lambda: not site.cordoned(node), "uncordon after the restart")
     finally:
         replica.stop()
     assert replica.error is None

@@ -15,8 +15,8 @@ from testbed.faultproxy import FaultProxy
 
 QUICK = ReflectorTimings(
     page_size=2,
-    list_timeout=5.0,
-    read_timeout=0.5,
+    list_timeout=10.0,
+    read_timeout=60.0,
     backoff_base=0.02,
     backoff_cap=0.2,
     gap=0.0,
@@ -25,7 +25,7 @@ QUICK = ReflectorTimings(
 
 @pytest.fixture
 def quick() -> ReflectorTimings:
-    """Timings with which a test need not wait; pages of two nodes."""
+    """Pages of two nodes and short pauses; a watch may be silent as long as a test lasts."""
     return QUICK
 
 
@@ -49,7 +49,7 @@ async def proxy(cluster: Cluster) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def proxied(proxy: FaultProxy) -> AsyncIterator[ApiClient]:
     """A client that goes through the proxy."""
-    async with connect(ApiConfig(proxy.url), timeout=1.0) as client:
+    async with connect(ApiConfig(proxy.url)) as client:
         yield client
 
 
@@ -57,7 +57,7 @@ async def proxied(proxy: FaultProxy) -> AsyncIterator[ApiClient]:
 def eventually() -> Callable[..., object]:
     """Wait, without blocking the loop, until something is true."""
 
-    async def wait(found: Callable[[], object], *, within: float = 10.0) -> None:
+    async def wait(found: Callable[[], object], *, within: float = 60.0) -> None:
         deadline = time.monotonic() + within
         while not found():
             assert time.monotonic() < deadline, "it never became true"

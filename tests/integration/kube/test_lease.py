@@ -18,16 +18,19 @@ from testbed.faultproxy import Answer, Drop, FaultProxy, Hang
 pytestmark = pytest.mark.cluster
 
 Eventually = Callable[..., Awaitable[None]]
-QUICK = LeaseTimings(duration=2.0, renew_deadline=1.0, retry_period=0.2, call_timeout=0.4)
+QUICK = LeaseTimings(duration=4.0, renew_deadline=2.0, retry_period=0.2, call_timeout=0.8)
+LONG = LeaseTimings(duration=600.0, renew_deadline=300.0, retry_period=0.2)
 
 
-def elector(api: ApiClient, cluster: Cluster, identity: str) -> Elector:
+def elector(
+    api: ApiClient, cluster: Cluster, identity: str, timings: LeaseTimings = QUICK
+) -> Elector:
     return Elector(
         api=api,
         namespace=cluster.namespace,
         name="lead",
         identity=identity,
-        timings=QUICK,
+        timings=timings,
         end_process=pytest.fail,
     )
 
@@ -38,11 +41,21 @@ async def hold(candidate: Elector) -> None:
 
 
 @pytest.fixture
+def timings() -> LeaseTimings:
+    return QUICK
+
+
+@pytest.fixture
 async def pair(
-    cluster: Cluster, proxied: ApiClient, api: ApiClient, eventually: Eventually
+    cluster: Cluster,
+    proxied: ApiClient,
+    api: ApiClient,
+    eventually: Eventually,
+    timings: LeaseTimings,
 ) -> AsyncIterator[tuple[Elector, "asyncio.Task[None]", Elector, "asyncio.Task[None]"]]:
     """The leader goes through the proxy, the follower straight; never are both fresh."""
-    leader, follower = elector(proxied, cluster, "a"), elector(api, cluster, "b")
+    leader = elector(proxied, cluster, "a", timings)
+    follower = elector(api, cluster, "b", timings)
     first = asyncio.create_task(hold(leader))
     await eventually(leader.is_fresh)
     second = asyncio.create_task(hold(follower))
@@ -81,7 +94,7 @@ async def test_follower_takes_over_when_the_leader_is_cut_off(
     proxy.add(fault, path="/leases")
 
     with pytest.raises(LeaseLost):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
     assert not leader.is_fresh()
     assert not follower.is_fresh()
     await eventually(follower.is_fresh)
@@ -94,16 +107,17 @@ async def test_leader_whose_renewals_arrive_unconfirmed_stops_all_the_same(
     proxy.add(Drop(forwarded=True), path="/leases")
 
     with pytest.raises(LeaseLost):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
     assert not leader.is_fresh()
     await eventually(follower.is_fresh)
 
 
+@pytest.mark.parametrize("timings", [LONG])  # only a release explains a change
 async def test_orderly_end_hands_over(pair: Pair, cluster: Cluster, eventually: Eventually) -> None:
     _, task, follower, _ = pair
     task.cancel()
 
-    await eventually(follower.is_fresh, within=1.0)  # the lease would have lasted 2 s
+    await eventually(follower.is_fresh)
 
     path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases/lead"
     spec = cluster.api.get(path)["spec"]
@@ -121,7 +135,7 @@ async def main():
     async with connect(ApiConfig(sys.argv[1])) as api:
         elector = Elector(
             api=api, namespace=sys.argv[2], name="lead", identity="frozen",
-            timings=LeaseTimings(duration=2.0, renew_deadline=1.0, retry_period=0.2),
+            timings=LeaseTimings(duration=4.0, renew_deadline=2.0, retry_period=0.2),
         )
         async with elector.lead():
             time.sleep(30)

@@ -1,6 +1,7 @@
 """The reflector on the real API server, through everything that goes wrong on the way."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -43,7 +44,7 @@ class Mirror:
     async def running(self) -> AsyncIterator["Mirror"]:
         task = asyncio.create_task(self.reflector.run())
         try:
-            await asyncio.wait_for(self.reflector.synced.wait(), 10)
+            await asyncio.wait_for(self.reflector.synced.wait(), 60)
             yield self
             assert not task.done(), "the reflector must never end by itself"
         finally:
@@ -70,8 +71,21 @@ def make(cluster: Cluster, count: int) -> list[str]:
 
 
 @pytest.fixture
+def restless(quick: ReflectorTimings) -> ReflectorTimings:
+    """A watch without a byte for half a second is taken for dead."""
+    return dataclasses.replace(quick, read_timeout=0.5)
+
+
+@pytest.fixture
 async def mirror(proxied: ApiClient, cluster: Cluster, quick: ReflectorTimings) -> Mirror:
     return Mirror(proxied, label_of(cluster), quick)
+
+
+@pytest.fixture
+async def restless_mirror(
+    proxied: ApiClient, cluster: Cluster, restless: ReflectorTimings
+) -> Mirror:
+    return Mirror(proxied, label_of(cluster), restless)
 
 
 async def test_lists_in_pages_then_follows(
@@ -113,10 +127,11 @@ async def test_lists_in_pages_then_follows(
 async def test_follows_again_after_watch_trouble(
     cluster: Cluster,
     proxy: FaultProxy,
-    mirror: Mirror,
+    restless_mirror: Mirror,
     eventually: Eventually,
     fault: Any,
 ) -> None:
+    mirror = restless_mirror
     names = make(cluster, 2)
 
     async with mirror.running():
@@ -219,7 +234,7 @@ async def test_hung_list_ends_by_its_deadline(
     cluster: Cluster, proxy: FaultProxy, proxied: ApiClient
 ) -> None:
     make(cluster, 1)
-    timings = ReflectorTimings(list_timeout=0.2, backoff_base=0.02, backoff_cap=0.1)
+    timings = ReflectorTimings(list_timeout=0.5, backoff_base=0.02, backoff_cap=0.1)
     mirror = Mirror(proxied, label_of(cluster), timings)
     rule = proxy.add(Hang(), path="/nodes", times=2)
 
@@ -229,7 +244,7 @@ async def test_hung_list_ends_by_its_deadline(
 
 
 async def test_survives_a_restart_and_a_hang_of_the_api_server(
-    own_control_plane: ControlPlane, quick: ReflectorTimings, eventually: Eventually
+    own_control_plane: ControlPlane, restless: ReflectorTimings, eventually: Eventually
 ) -> None:
     cluster = Cluster(own_control_plane)
     names = make(cluster, 3)
@@ -241,7 +256,7 @@ async def test_survives_a_restart_and_a_hang_of_the_api_server(
     async with (
         proxy,
         connect(ApiConfig(proxy.url), timeout=0.5) as api,
-        Mirror(api, label_of(cluster), quick).running() as mirror,
+        Mirror(api, label_of(cluster), restless).running() as mirror,
     ):
         await asyncio.to_thread(own_control_plane.stop_apiserver, grace=0)
         await eventually(lambda: isinstance(mirror.reflector.last_error, Unreachable))

@@ -53,7 +53,7 @@ class Watched:
         return self.view.readings[self.driver.uuid(gpu)]
 
     async def until(self, true: Callable[[NvmlView], object], what: str = "it") -> NvmlView:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not true(self.view):
                 self._changed.clear()
                 try:

@@ -8,17 +8,21 @@ what a node's clock said: ages are never computed across two clocks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
-from remediator.decide.session import OWN_PREFIX, History, Request, Session, Taint
+from remediator.decide.session import OWN_PREFIX, Approval, History, Request, Session, Taint
 
 
 OWN_CONDITIONS = frozenset(ConditionType)
 """Types whose heartbeat we know, so that we can tell a silent agent from a well node."""
+
+
+MAX_ANNOTATION: Final = 256
+"""Characters of an annotation of others that we can put back; a longer one we never replace."""
 
 
 class NodeMode(StrEnum):
@@ -38,7 +42,11 @@ class Malformed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConditionFact:
-    """One node condition. ``since``: this status began; ``seen``: its heartbeat last changed."""
+    """One node condition. ``since``: this status began; ``seen``: its heartbeat last changed.
+
+    ``reasons``: when each reason was first seen under this status, once it has changed. They
+    may alternate, and a clause that waits for some of them must not begin anew each time.
+    """
 
     type: str
     status: str
@@ -46,6 +54,12 @@ class ConditionFact:
     message: str
     since: float
     seen: float
+    reasons: Mapping[str, float] = field(default_factory=dict)
+
+    def since_of(self, reasons: Collection[str]) -> float:
+        """Return when the first of these reasons was seen under this status; of none, any."""
+        known = [at for reason, at in self.reasons.items() if reason in reasons]
+        return min(known, default=self.since)
 
     def fresh(self, now: float) -> bool:
         """Tell whether its writer is alive. Of foreign types we do not know the heartbeat."""
@@ -160,6 +174,7 @@ class NodeFacts:
     ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
     ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
     cordoned now, somebody else did that. ``untainted``: the same of a taint.
+    ``annotations``: of others, each cut off behind :data:`MAX_ANNOTATION` characters.
     ``alerts``: those that name this node. ``queries``: what queries say of it, by their keys.
     """
 
@@ -190,6 +205,8 @@ class NodeFacts:
     unavailable_since: float | None = None
     uncordoned: bool = False
     untainted: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] = ()
     alerts: tuple[AlertFact, ...] = ()
     queries: Mapping[str, QueryFact] = field(default_factory=dict)
 

@@ -60,6 +60,8 @@ from remediator.policy.selector import selector_matches
 
 
 READY: Final = "Ready"
+MAX_REASONS: Final = 16
+"""Of one condition, remembered with when they were first seen."""
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -154,7 +156,9 @@ def restart_ages(facts: NodeFacts, *, now: float, blind_since: float) -> NodeFac
     A fact that was stale when the gap began stays so: that silence was not ours.
     """
     conditions = {
-        kind: replace(fact, since=now, seen=now if _fresh(fact, blind_since) else fact.seen)
+        kind: replace(
+            fact, since=now, seen=now if _fresh(fact, blind_since) else fact.seen, reasons={}
+        )
         for kind, fact in facts.conditions.items()
     }
     since = None if facts.unavailable_since is None else now
@@ -232,6 +236,7 @@ def _condition(
     known: ConditionFact | None, condition: Condition, *, seen: float, now: float
 ) -> ConditionFact:
     same = known is not None and known.status == condition.status
+    reasons = _reasons(known, condition.reason, now) if same and known is not None else {}
     return ConditionFact(
         type=condition.type,
         status=condition.status,
@@ -239,7 +244,16 @@ def _condition(
         message=condition.message,
         since=known.since if same and known is not None else now,
         seen=seen,
+        reasons=reasons,
     )
+
+
+def _reasons(known: ConditionFact, reason: str, now: float) -> Mapping[str, float]:
+    """Return when each reason was first seen under a status; {} while there was only one."""
+    if reason == known.reason or reason in known.reasons:
+        return known.reasons
+    before = known.reasons or {known.reason: known.since}
+    return {**before, reason: now} if len(before) < MAX_REASONS else before
 
 
 def _ready(conditions: Mapping[str, ConditionFact]) -> bool:

@@ -1,0 +1,118 @@
+"""Fault instances: what a session is about, in a form that outlives the policy's own text.
+
+A short text such as ``xid:79:0000:9b:00.0:1f3a9c02``, ``condition:GPULost=True``,
+``alert:main/GpuFallenOffBus:5d41402a`` or ``query:0cc175b9c0f1``. It survives in the session,
+and can be asked later whether it is clear, whatever became of the policy meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from pydantic import ValidationError
+
+from node_agent.contract import ConditionType
+from remediator.decide.answer import Answer
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, QueryFact
+from remediator.decide.node_clauses import CODE_NAMES, condition, place, report_trusted
+from remediator.decide.signal_clauses import (
+    ALERTMANAGER,
+    absence_proven,
+    query_doubt,
+    source_doubt,
+)
+from remediator.policy.when import ConditionClause
+
+
+_ALERT: Final = "alert"
+_QUERY: Final = "query"
+
+
+def instance_answer(
+    instance: str, facts: NodeFacts, now: float, cluster_facts: ClusterFacts = NOTHING_KNOWN
+) -> Answer:
+    """Ask whether one fault instance is still there. Never ``PENDING``."""
+    kind, _, rest = instance.partition(":")
+    match kind:
+        case "condition":
+            clause = _clause_of(rest)
+            if clause is None:
+                return Answer.UNKNOWN
+            return condition(clause, facts, cluster_facts, now).answer
+        case "alert":
+            return _alert(instance, facts, cluster_facts)
+        case "query":
+            return _query(facts.queries.get(rest), now)
+        case _ if kind in CODE_NAMES:
+            return _code(kind, rest, facts, now)
+        case _:  # written by a newer version: what would clear it, we do not know
+            return Answer.UNKNOWN
+
+
+def speaker(instance: str) -> str:
+    """Return the type of the condition that speaks for a fault instance; "" if none does."""
+    kind, _, rest = instance.partition(":")
+    if kind in {_ALERT, _QUERY}:
+        return ""
+    return rest.rpartition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
+
+
+def silenced(instances: Iterable[str], facts: NodeFacts) -> str:
+    """Say which alert that a session rests on is silenced; "" if none is."""
+    wanted = set(instances)
+    return next(
+        (
+            f"alert {one.name} is silenced or inhibited in {one.source}"
+            for one in facts.alerts
+            if one.suppressed and one.instance in wanted
+        ),
+        "",
+    )
+
+
+def instance_doubt(instance: str, facts: NodeFacts, now: float, cluster_facts: ClusterFacts) -> str:
+    """Say why the source that speaks for an alert or a query cannot be trusted; "" if it can."""
+    kind, _, rest = instance.partition(":")
+    if kind == _ALERT:
+        return source_doubt(ALERTMANAGER + rest.partition("/")[0], cluster_facts)
+    fact = facts.queries.get(rest) if kind == _QUERY else None
+    return query_doubt(fact, cluster_facts, now) if fact is not None else ""
+
+
+@lru_cache(maxsize=256)
+def _clause_of(rest: str) -> ConditionClause | None:
+    """Read ``GPULost=True`` of a condition's instance; None if it is none."""
+    name, _, status = rest.rpartition("=")
+    try:
+        return ConditionClause.model_validate({"type": name, "status": status})
+    except ValidationError:
+        return None
+
+
+def _code(kind: str, rest: str, facts: NodeFacts, now: float) -> Answer:
+    code, _, where = rest.partition(":")
+    for fault in facts.faults:
+        if (
+            fault.kind == kind
+            and str(fault.code) == code
+            and where == place(fault.pci, fault.boot_id)
+        ):
+            return Answer.HOLDS
+    return Answer.CLEAR if report_trusted(facts, now) else Answer.UNKNOWN
+
+
+def _alert(instance: str, facts: NodeFacts, cluster: ClusterFacts) -> Answer:
+    if any(one.instance == instance for one in facts.alerts):
+        return Answer.HOLDS
+    source = instance.partition(":")[2].partition("/")[0]
+    return Answer.CLEAR if absence_proven(source, cluster) else Answer.UNKNOWN
+
+
+def _query(fact: QueryFact | None, now: float) -> Answer:
+    if fact is None:
+        return Answer.UNKNOWN
+    if fact.holds:
+        return Answer.HOLDS
+    return Answer.CLEAR if now < fact.fresh_until else Answer.UNKNOWN

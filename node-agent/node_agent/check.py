@@ -33,15 +33,16 @@ GRANTS: Final[Mapping[View, str]] = {
         "capability SYSLOG (syslog and /dev/kmsg), or a readable log file (kernel_log_path)"
     ),
     View.NVML: (
-        "libnvidia-ml.so.1 and the device nodes: runtimeClassName nvidia with "
-        "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility"
+        "libnvidia-ml.so.1 and the device nodes: NVIDIA's container runtime "
+        "(deploy/agent/optional/nvidia-runtime.patch.yaml), NVIDIA_VISIBLE_DEVICES=all"
     ),
     View.TRACEPOINT: (
-        "driver 575 or newer, and /sys/kernel/tracing mounted writable (deploy/agent/optional)"
+        "driver 575 or newer, and /sys/kernel/tracing mounted writable "
+        "(deploy/agent/optional/tracing.patch.yaml)"
     ),
     View.PCI: "the host's /sys mounted (sysfs_root)",
     View.POD_RESOURCES: "the kubelet's pod-resources folder mounted (kubelet_folder)",
-    View.PROCESSES: "hostPID, and NVML",
+    View.PROCESSES: "NVML, and hostPID (deploy/agent/optional/processes.patch.yaml)",
     View.PODS: "`pods` in cluster_lookups, and deploy/agent/optional/pods.yaml",
     View.RESOURCE_SLICES: (
         "`resource_slices` in cluster_lookups, and deploy/agent/optional/resource-slices.yaml"

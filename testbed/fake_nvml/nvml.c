@@ -15,11 +15,15 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -130,6 +134,32 @@ static long long number(const char *key, long long otherwise) {
 static void pause_ms(long ms) {
     struct timespec time = {ms / 1000, (ms % 1000) * 1000000L};
     nanosleep(&time, NULL);
+}
+
+/* A watch of the script's folder, so that who waits for events costs nothing, as with a driver. */
+static int watch_folder(void) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", script_path() ? script_path() : ".");
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (watch >= 0)
+        inotify_add_watch(watch, dirname(path), IN_MODIFY | IN_CREATE | IN_MOVED_TO);
+    return watch;
+}
+
+static void wait_for_change(int watch, long ms) {
+    char changes[4096];
+    struct pollfd ready = {.fd = watch, .events = POLLIN};
+    if (watch < 0) {
+        pause_ms(ms < 5 ? ms : 5);
+    } else if (poll(&ready, 1, (int)ms) > 0) {
+        while (read(watch, changes, sizeof changes) > 0) {}
+    }
+}
+
+static long now_ms(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000L + time.tv_nsec / 1000000L;
 }
 
 /* ---- handles and what happens before every call ------------------------------------------ */
@@ -644,13 +674,19 @@ static int next_event(struct event_set *set, struct event *out) {
     return found;
 }
 API ret_t nvmlEventSetWait_v2(struct event_set *set, struct event *out, u32 timeout_ms) {
-    for (u32 waited = 0;; waited += 5) {
-        ret_t ret = before(__func__, -1);
-        if (ret != SUCCESS) return ret;
-        if (next_event(set, out)) return SUCCESS;
-        if (waited >= timeout_ms) return TIMEOUT;
-        pause_ms(5);
+    long end = now_ms() + (long)timeout_ms;
+    int watch = watch_folder();
+    ret_t ret;
+    for (;;) {
+        ret = before(__func__, -1);
+        if (ret != SUCCESS || next_event(set, out)) break;
+        long left = end - now_ms();
+        ret = TIMEOUT;
+        if (left <= 0) break;
+        wait_for_change(watch, left);
     }
+    if (watch >= 0) close(watch);
+    return ret;
 }
 API ret_t nvmlEventSetFree(struct event_set *set) {
     free(set);

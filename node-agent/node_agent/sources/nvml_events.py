@@ -22,8 +22,11 @@ XID_BIT: Final = 0x8
 
 
 def xid_report(event: NvmlEvent, *, pci: str, catalogue: Catalogue) -> XidReport | None:
-    """The report of an Xid event; None for other events. ``pci``: the device, normalized."""
-    if not event.bits & XID_BIT:
+    """The report of an Xid event; None for other events. ``pci``: the device, normalized.
+
+    There is no Xid 0: some drivers send such an event, and it says nothing.
+    """
+    if not event.bits & XID_BIT or event.data == 0:
         return None
     verdict = catalogue.of_xid(event.data)
     return XidReport(

@@ -135,6 +135,8 @@ def _parse_xid(rest: str, catalogue: Catalogue) -> XidReport | None:
     if head is None:
         return None
     address, pci, code, body = head
+    if code == 0:
+        return None  # there is no Xid 0
     gi, ci = _instances(address)
     pid, process, body = _process(body)
     body, caused_by = _cause(body)

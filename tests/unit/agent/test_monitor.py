@@ -232,6 +232,7 @@ def test_events_that_are_no_xid_or_of_no_gpu_open_nothing(make: Callable[..., Mo
     monitor.take_nvml(view(NOW))
     monitor.take_nvml_event(NvmlEvent(at=NOW, uuid=UUID, bits=0x1, data=48))
     monitor.take_nvml_event(NvmlEvent(at=NOW, uuid="GPU-unknown", bits=0x8, data=48))
+    monitor.take_nvml_event(event(0))
     monitor.take_nvml_event(event(154))  # the level is read, with the action
     assert not monitor.health.faults
 

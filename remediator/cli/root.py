@@ -226,6 +226,27 @@ def policy_check(
     guarded(check, paths, config=config, output=_format(output))
 
 
+@policy_app.command("test")
+def policy_test(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE|DIR...", help="Files *.test.yaml, or folders.")
+    ],
+    *,
+    junit: Annotated[Path | None, typer.Option(help="Also write the results as JUnit XML.")] = None,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only tests with this text in their name.")
+    ] = "",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what happened in every test.")
+    ] = False,
+    output: Output = "table",
+) -> None:
+    """Run policy tests in virtual time. Exit code 1 if one fails, 2 if a file is wrong."""
+    from remediator.cli.testing import test
+
+    guarded(test, paths, report=junit, only=only, verbose=verbose, output=_format(output))
+
+
 @policy_app.command("schema")
 def policy_schema(
     *,

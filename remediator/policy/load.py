@@ -105,6 +105,22 @@ def parse_config(data: bytes, *, file: str) -> ClusterSpec:
     return _validate(documents[0], RemediatorConfig, CONFIG_KIND).spec
 
 
+def parse_document(
+    data: bytes, *, file: str, model: type[_ModelT], kind: str
+) -> tuple[_ModelT, Document]:
+    """Read a file of another kind that is one document; the document knows the places.
+
+    Raises:
+        PolicyError: with every problem of the file.
+    """
+    documents = _documents(data, file)
+    if len(documents) > 1:
+        place = documents[1].root.place
+        message = f"a {kind} file is one document"
+        raise PolicyError([documents[1].problem(place, message, fix="make it another file")])
+    return _validate(documents[0], model, kind), documents[0]
+
+
 def check_channels(parsed: ParsedFile, cluster: ClusterSpec) -> list[Problem]:
     """Return a problem for each channel that a policy names and RemediatorConfig does not have."""
     known = [LOG_CHANNEL, *cluster.channels]
@@ -286,7 +302,7 @@ def _wrong_kind(document: Document, data: Mapping[str, object], kind: str) -> Pr
     if given == kind or given is None:
         return None
     at: Location = ("kind",)
-    other = {POLICY_KIND: CONFIG_KIND, CONFIG_KIND: POLICY_KIND}[kind]
+    other = {POLICY_KIND: CONFIG_KIND, CONFIG_KIND: POLICY_KIND}.get(kind)
     if given == other:
         advice = {
             CONFIG_KIND: "give this file by --config, and keep it out of the policies' folder",

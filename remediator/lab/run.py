@@ -1,0 +1,421 @@
+"""The lab: the controller's loop with a virtual API server, in virtual time.
+
+    facts (put, call_at) --> fleet --> decide (real, dry-run) --> patches --> fleet ...
+                                            |
+                                            +--> next look, work that ends: the next time
+
+It is the loop of :mod:`remediator.engine` without concurrency: writes succeed at once,
+messages arrive at once, and what takes time (a drain, a Job) ends after an assumed duration.
+Time jumps to the next instant at which anything can change. A property test holds both
+loops to the same decisions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+
+from remediator.act.overlay import Overlay
+from remediator.act.patch import node_patch, patched
+from remediator.act.side import Side
+from remediator.decide.core import ActivePolicy, Policies, World, decide
+from remediator.decide.decision import (
+    Decision,
+    Outcome,
+    PatchNode,
+    SendMessage,
+    WriteEvent,
+)
+from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.ledger import Ledger, Pause
+from remediator.decide.look import unusable_session
+from remediator.kube.objects import Node
+from remediator.lab.timeline import Timeline
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode, RemediationPolicy
+from remediator.signals.fleet import Fleet
+
+
+MAX_ROUNDS: Final = 1000
+"""Decisions about one node at one instant: more is a loop that would never end."""
+SOONEST_LOOK: Final = 0.01
+ASSUMED_SECONDS: Final[Mapping[str, float]] = {"drain": 300.0, "job": 300.0}
+ASSUMED_OTHERWISE: Final = 60.0
+
+
+class LabError(Exception):
+    """The lab cannot go on: the policies keep changing their mind at one instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """How work of one action ends: after so many seconds, or never; done, or failed and why."""
+
+    seconds: float | None
+    fails: str = ""
+
+
+@dataclass(slots=True)
+class _Running:
+    """Work that a decision wants, and that has not ended."""
+
+    node: str
+    serial: int
+
+
+@dataclass(slots=True)
+class _Time:
+    """The lab's clock."""
+
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+
+@dataclass(slots=True, kw_only=True)
+class Assumptions:
+    """What the outside does with effects; changed at will while the lab runs."""
+
+    work: dict[str, Assumed] = field(default_factory=dict)
+    """By action; see :data:`ASSUMED_SECONDS`."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """Channels that deliver nothing, and why."""
+
+    def of(self, action: str) -> Assumed:
+        """Return how work of an action ends."""
+        default = Assumed(ASSUMED_SECONDS.get(action, ASSUMED_OTHERWISE))
+        return self.work.get(action, default)
+
+
+class Lab:
+    """A cluster and its controller, both virtual.
+
+    Args:
+        policies: in force from the start; see :meth:`use`.
+        cluster: RemediatorConfig's settings; its mode caps the policies' modes as always.
+        start: the clock at the beginning, epoch seconds; the controller takes over then.
+        assume: how work and messages end.
+    """
+
+    def __init__(
+        self,
+        *,
+        policies: Iterable[RemediationPolicy] = (),
+        cluster: ClusterSpec,
+        start: float,
+        assume: Assumptions | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.assume = assume or Assumptions()
+        self.timeline = Timeline()
+        self.on_round: Callable[[float], None] | None = None
+        """Called after each instant at which something was decided."""
+        self.policies = Policies()
+        self._time = _Time(start)
+        self._serial = count(1)
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: dict[str, float] = {}
+        self._running: dict[tuple[bool, str], _Running] = {}
+        self.fleet = Fleet(cluster=cluster, clock=self._time)
+        self._dry_run: frozenset[str] = frozenset()
+        self._take_over()
+        self.use(policies)
+
+    # -- what the outside does ----------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The lab's clock."""
+        return self._time.at
+
+    def node(self, name: str) -> Node:
+        """Return a node as it is now. Raises KeyError."""
+        node = self.fleet.node(name)
+        if node is None:
+            raise KeyError(name)
+        return node
+
+    def seen(self, name: str, *, dry_run: bool) -> NodeFacts:
+        """Return a node's facts; ``dry_run``: as they would be, had dry-run acted."""
+        facts = self.fleet.get(name)
+        if facts is None:
+            raise KeyError(name)
+        return self.overlay.view(facts) if dry_run else facts
+
+    def put(self, node: Node) -> None:
+        """Take in a version of a node, as the watch would bring it now."""
+        version = str(next(self._serial) + 1)
+        self.fleet.on_event(None, msgspec.structs.replace(node, resource_version=version))
+
+    def remove(self, name: str) -> None:
+        """Delete a node."""
+        self.fleet.on_event(self.fleet.node(name), None)
+
+    def use(self, policies: Iterable[RemediationPolicy]) -> None:
+        """Put these policies in force now; those that did not change keep their age."""
+        known = self.policies.active
+        active = {}
+        for one in policies:
+            before = known.get(one.name)
+            same = before is not None and before.policy.version == one.version
+            active[one.name] = before if before and same else ActivePolicy(one, self.now)
+        self.policies = Policies(active)
+        capped = self.cluster.mode is Mode.DRY_RUN
+        self._dry_run = frozenset(
+            name
+            for name, one in active.items()
+            if one.policy.spec.mode is Mode.DRY_RUN
+            or (capped and one.policy.spec.mode is Mode.ENFORCE)
+        )
+        self._look_at_all()
+
+    def pause(self, pause: Pause | None) -> None:
+        """Pause the controller, or end a pause."""
+        for side in self.sides:
+            side.ledger.pause = pause
+        self._look_at_all()
+
+    def reset_breaker(self, source: str, *, keep: bool) -> None:
+        """Close a breaker, as people do."""
+        for side in self.sides:
+            side.ledger.reset_breaker(source, keep=keep)
+        self._look_at_all()
+
+    def restart(self) -> None:
+        """Let another controller take over: it knows what stands on the nodes and was saved."""
+        state = self.real.ledger.state()
+        pause = self.real.ledger.pause
+        nodes = [self.node(facts.name) for facts in self.fleet.all()]
+        self.fleet = Fleet(cluster=self.cluster, clock=self._time)
+        self._take_over()
+        self.real.ledger.restore(state)
+        for side in self.sides:
+            side.ledger.pause = pause
+        self._running.clear()
+        now, known = self.now, self.policies.active
+        loaded = {name: ActivePolicy(one.policy, now) for name, one in known.items()}
+        self.policies = Policies(loaded)
+        for node in nodes:
+            self.fleet.on_event(None, node)
+
+    def call_at(self, when: float, act: Callable[[], None]) -> None:
+        """Have something happen at a time; of one time, in the order of the calls."""
+        heapq.heappush(self._agenda, (max(when, self.now), next(self._serial), act))
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def run(self, until: float) -> None:
+        """Go on until a time, with all that is due then.
+
+        Raises:
+            LabError: decisions go on for ever without time passing.
+        """
+        while (at := self._next()) is not None and at <= until:
+            self._time.at = max(self.now, at)
+            self._instant()
+            if self.on_round is not None:
+                self.on_round(self.now)
+        self._time.at = max(self.now, until)
+
+    def _next(self) -> float | None:
+        """Return when anything can change next."""
+        first = self._agenda[0][0] if self._agenda else None
+        look = min(self._due.values(), default=None)
+        return min((at for at in (first, look) if at is not None), default=None)
+
+    def _instant(self) -> None:
+        """Do all that is due now, until nothing is."""
+        rounds = 0
+        while True:
+            while self._agenda and self._agenda[0][0] <= self.now:
+                heapq.heappop(self._agenda)[2]()
+            names = [name for name, at in self._due.items() if at <= self.now]
+            if not names:
+                return
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise LabError(f"{', '.join(names[:3])}: decided {MAX_ROUNDS} times at one instant")
+            for name in names:
+                del self._due[name]
+            self._look_at(names)
+
+    # -- the controller -------------------------------------------------------------------------
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both worlds."""
+        return self.real, self.virtual
+
+    def _take_over(self) -> None:
+        ledgers = (Ledger(cluster=self.cluster, started=self.now) for _ in range(2))
+        self.real = Side(world=World.REAL, ledger=next(ledgers))
+        self.virtual = Side(world=World.VIRTUAL, ledger=next(ledgers))
+        self.overlay = Overlay()
+        self.fleet.on_change, self.fleet.on_gone = self._changed, self._gone
+        self._due.clear()
+
+    def _changed(self, facts: NodeFacts) -> None:
+        self.real.ledger.observe(facts, self.now)
+        self.virtual.ledger.observe(self.overlay.view(facts), self.now)
+        self._enqueue(facts)
+
+    def _gone(self, facts: NodeFacts) -> None:
+        for side in self.sides:
+            side.ledger.forget(facts.uid)
+            side.decisions.pop(facts.uid, None)
+        self.overlay.forget(facts.uid)
+        self._due.pop(facts.name, None)
+        self._keep_running(facts.name, dry_run=False, wanted=set())
+        self._keep_running(facts.name, dry_run=True, wanted=set())
+        self._wake()
+
+    def _enqueue(self, facts: NodeFacts) -> None:
+        if facts.gpu or facts.session is not None or facts.uid in self.real.decisions:
+            self._due[facts.name] = self.now
+
+    def _look_at_all(self) -> None:
+        for facts in self.fleet.all():
+            self._enqueue(facts)
+
+    def _wake(self) -> None:
+        for name in self.real.ledger.take_woken() | self.virtual.ledger.take_woken():
+            if self.fleet.get(name) is not None:
+                self._due[name] = self.now
+
+    def _look_at(self, names: Sequence[str]) -> None:
+        nodes = [facts for name in names if (facts := self.fleet.get(name)) is not None]
+        real = self._ask(self.real, nodes)
+        virtual = self._ask(self.virtual, self._seen_by_dry_run(nodes))
+        for facts in nodes:
+            self._carry_out(self.virtual, facts, virtual.get(facts.uid))
+        for facts in nodes:
+            self._carry_out(self.real, facts, real.get(facts.uid))
+        self._wake()
+
+    def _seen_by_dry_run(self, nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+        seen = []
+        for facts in nodes:
+            names = self.policies.active if facts.mode is NodeMode.DRY_RUN else self._dry_run
+            if self.overlay.expire(facts.uid, names):
+                self.virtual.ledger.observe(self.overlay.view(facts), self.now)
+            if names and not unusable_session(facts):
+                seen.append(self.overlay.view(facts))
+        return seen
+
+    def _ask(self, side: Side, nodes: Sequence[NodeFacts]) -> Mapping[str, Decision]:
+        if not nodes:
+            return {}
+        decisions = decide(
+            nodes,
+            policies=self.policies,
+            ledger=side.ledger,
+            outcomes=side.outcomes,
+            world=side.world,
+            now=self.now,
+        )
+        return {one.uid: one for one in decisions}
+
+    # -- effects --------------------------------------------------------------------------------
+
+    def _carry_out(self, side: Side, facts: NodeFacts, decision: Decision | None) -> None:
+        if decision is None:
+            side.decisions.pop(facts.uid, None)
+            self._keep_running(facts.name, dry_run=side.dry_run, wanted=set())
+            return
+        self.timeline.decided(decision, self.now, dry_run=side.dry_run)
+        side.decisions[facts.uid] = decision
+        if decision.next_look is not None:
+            at = max(decision.next_look, self.now + SOONEST_LOOK)
+            self._due[facts.name] = min(at, self._due.get(facts.name, at))
+        wanted = set()
+        effects: Sequence[Any] = decision.effects  # also kinds that take time
+        for effect in effects:
+            if isinstance(effect, PatchNode):
+                if not self._patch(side, effect):
+                    break
+            elif isinstance(effect, SendMessage | WriteEvent):
+                self._tell(side, effect, facts.name)
+            else:
+                wanted.add(effect.key)
+                self._begin(side, effect, facts.name)
+        self._keep_running(facts.name, dry_run=side.dry_run, wanted=wanted)
+
+    def _patch(self, side: Side, effect: PatchNode) -> bool:
+        """Write to the node, or to the world of dry-run. False: nothing is written now."""
+        facts = self.fleet.get(effect.name)
+        if facts is None or facts.uid != effect.uid:
+            return False
+        if side.dry_run:
+            before = self.overlay.view(facts)
+            if self.overlay.apply(effect, facts, now=self.now):
+                self.timeline.written(effect, before, self.now, dry_run=True)
+                side.ledger.observe(self.overlay.view(facts), self.now)
+                self._due[effect.name] = self.now
+            return True
+        pause = side.ledger.pause
+        if pause is not None and (pause.all or effect.disruptive):
+            side.ledger.refund(effect.uid)
+            return False
+        self.timeline.written(effect, facts, self.now, dry_run=False)
+        base = self.node(effect.name)
+        current = replace(effect, resource_version=base.resource_version)
+        new = patched(base, node_patch(current, base), str(next(self._serial) + 1))
+        self.fleet.wrote(new)
+        return True
+
+    def _tell(self, side: Side, effect: SendMessage | WriteEvent, name: str) -> None:
+        if effect.key in side.outcomes:
+            return
+        if isinstance(effect, WriteEvent) and side.dry_run:
+            outcome = Outcome(key=effect.key, delivered=True)  # an Event reads as a fact
+        else:
+            self.timeline.told(effect, self.now, dry_run=side.dry_run)
+            why = self._undelivered(effect)
+            outcome = Outcome(key=effect.key, delivered=not why, note=why)
+        side.outcomes[effect.key] = outcome
+        if effect.step is not None and self.fleet.get(name) is not None:
+            self._due[name] = self.now
+
+    def _undelivered(self, effect: SendMessage | WriteEvent) -> str:
+        """Say why a message does not arrive: all of its channels must take it."""
+        if isinstance(effect, WriteEvent):
+            return ""
+        return "; ".join(
+            f"{channel}: {self.assume.failing[channel]}"
+            for channel in effect.to
+            if channel in self.assume.failing
+        )
+
+    def _begin(self, side: Side, effect: Any, name: str) -> None:
+        """Begin work that takes time, unless it is under way or has ended."""
+        slot = (side.dry_run, effect.key)
+        if slot in self._running or effect.key in side.outcomes:
+            return
+        running = self._running[slot] = _Running(name, next(self._serial))
+        self.timeline.work(name, effect.policy, effect.action, self.now, dry_run=side.dry_run)
+        assumed = self.assume.of(effect.action)
+        if assumed.seconds is None:
+            return
+
+        def end() -> None:
+            if self._running.get(slot) is not running:
+                return  # nobody wants it any more
+            del self._running[slot]
+            side.outcomes[effect.key] = Outcome(
+                key=effect.key, delivered=not assumed.fails, note=assumed.fails
+            )
+            self._due[name] = self.now
+
+        self.call_at(self.now + assumed.seconds, end)
+
+    def _keep_running(self, name: str, *, dry_run: bool, wanted: set[str]) -> None:
+        """Stop the work on a node that no decision wants any more."""
+        for slot, running in list(self._running.items()):
+            if running.node == name and slot[0] is dry_run and slot[1] not in wanted:
+                del self._running[slot]

@@ -25,6 +25,8 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 
+from remediator.kube.sockets import Sockets
+
 
 _HOP_BY_HOP = {"connection", "host", "transfer-encoding", "content-length", "keep-alive"}
 
@@ -128,6 +130,7 @@ class FaultProxy:
         self._open: dict[int, web.Request] = {}  # by id: requests have no hash
         self._runner: web.AppRunner | None = None
         self._client: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
         self._port = 0
 
     @property
@@ -169,7 +172,7 @@ class FaultProxy:
         """Open the port."""
         tls = ssl.create_default_context(cafile=str(self._ca_file)) if self._ca_file else False
         self._client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=self._sockets.make),
             auto_decompress=False,
             timeout=aiohttp.ClientTimeout(total=None),
         )
@@ -190,6 +193,7 @@ class FaultProxy:
             await self._runner.cleanup()
         if self._client is not None:
             await self._client.close()
+        await self._sockets.close()
 
     # -- one request -----------------------------------------------------------------------
 

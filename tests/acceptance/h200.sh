@@ -11,9 +11,9 @@
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
-traces=""
+mounted=()
 cleanup() {
-  [ -z "$traces" ] || umount "$traces" 2>/dev/null || true
+  for folder in "${mounted[@]}"; do umount "$folder" 2>/dev/null || true; done
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -35,12 +35,18 @@ else
 fi
 python3 -m compileall -q "$work/site" node-agent/node_agent >/dev/null || true
 
-if [[ " $* " != *" --rehearse "* && ! -d /sys/kernel/tracing/events ]]; then
-  if mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null; then
-    traces=/sys/kernel/tracing
-    say "mounted tracefs"
+# mount_if_missing TYPE FOLDER SIGN: SIGN is there when something is mounted already.
+mount_if_missing() {
+  if compgen -G "$3" >/dev/null; then return; fi
+  if mount -t "$1" "$1" "$2" 2>/dev/null; then
+    mounted+=("$2")
+    say "mounted $1 at $2"
   else
-    say "tracefs cannot be mounted: no tracepoints in this run"
+    say "$1 cannot be mounted at $2; the run goes on without"
   fi
+}
+if [[ " $* " != *" --rehearse "* ]]; then
+  mount_if_missing tracefs /sys/kernel/tracing "/sys/kernel/tracing/events"
+  mount_if_missing cgroup2 /sys/fs/cgroup "/sys/fs/cgroup/*"
 fi
 python3 -m tests.acceptance.run --work "$work" "$@"

@@ -14,7 +14,8 @@ from typing import Final, Self
 OWNER: Final = "train-0"
 _UID: Final = "0f6f1d2e-3c4b-4a5d-8e9f-a0b1c2d3e4f5"
 _CONTAINER: Final = "c0ffee" * 10 + "c0de"
-_CGROUPS: Final = Path("/sys/fs/cgroup")
+_CGROUPS: Final = tuple(Path("/sys/fs/cgroup") / name for name in ("", "unified", "systemd"))
+"""Version 2; beside version 1; version 1."""
 
 
 class Pods:
@@ -31,7 +32,9 @@ class Pods:
         self.trouble = ""
         self._uuid = uuid
         self._stack = contextlib.ExitStack()
-        top = _CGROUPS / "kubepods.slice" / "kubepods-besteffort.slice"
+        root = next((path for path in _CGROUPS if (path / "cgroup.procs").exists()), _CGROUPS[0])
+        self._root = root
+        top = root / "kubepods.slice" / "kubepods-besteffort.slice"
         pod = top / f"kubepods-besteffort-pod{_UID.replace('-', '_')}.slice"
         self._cgroups = [top.parent, top, pod, pod / f"cri-containerd-{_CONTAINER}.scope"]
 
@@ -39,6 +42,8 @@ class Pods:
         """Set up what can be."""
         try:
             self._serve()
+            if not (self._root / "cgroup.procs").exists():
+                raise FileNotFoundError(f"no cgroups at {self._root}")
             for cgroup in self._cgroups:
                 cgroup.mkdir(exist_ok=True)
         except (ImportError, OSError) as error:

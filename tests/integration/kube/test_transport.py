@@ -151,12 +151,12 @@ class Relay:
         theirs, ours = await asyncio.open_connection(*self._target)
         back = asyncio.create_task(self._pass_on(theirs, writer, when=self._thawed))
         await self._pass_on(reader, ours)
-        self.connected -= 1
         back.cancel()
         for one in (ours, writer):
             one.close()
             with suppress(ConnectionError):
                 await one.wait_closed()
+        self.connected -= 1
 
     async def _pass_on(
         self,

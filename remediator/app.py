@@ -23,6 +23,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from remediator.clock import BootClock
+from remediator.decide.facts import MAX_ANNOTATION
 from remediator.kube.client import (
     ApiClient,
     configmap_reflector,
@@ -190,7 +191,12 @@ class Controller:
             yield (
                 has,
                 [
-                    node_reflector(api, nodes, on_gap=fleet.blind),
+                    node_reflector(
+                        api,
+                        nodes,
+                        other_annotations=MAX_ANNOTATION + 1,
+                        on_gap=fleet.blind,
+                    ),
                     configmap_reflector(
                         api, control, namespace=settings.namespace, name=CONTROL_CONFIGMAP
                     ),

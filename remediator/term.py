@@ -19,8 +19,11 @@ from remediator.act.channels import make_channels, open_session
 from remediator.act.executor import Executor
 from remediator.act.outbox import Outbox
 from remediator.act.side import Side
+from remediator.act.work import Works
+from remediator.act.workers import make_workers
 from remediator.clock import Clock
 from remediator.decide.core import ActivePolicy, Policies, World
+from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.ledger import Ledger
 from remediator.engine import Engine
 from remediator.kube.client import ApiClient
@@ -103,6 +106,7 @@ class Term:
         self._engine: Engine | None = None
         self._executor: Executor | None = None
         self._outbox: Outbox | None = None
+        self._works: Works | None = None
         self._stopping = False
 
     @property
@@ -134,15 +138,21 @@ class Term:
                 clock=has.clock,
                 news=self._publisher.touch,
             )
+            self._works = works = Works(
+                workers=make_workers(),
+                ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
+                news=self._publisher.touch,
+            )
             self._executor = executor = Executor(
                 fleet=has.fleet,
                 queue=queue,
                 real=self._real,
                 virtual=self._virtual,
                 writer=ApiNodeWriter(api=has.api, check=has.elector.check),
-                reader=ApiNodeReader(api=has.api),
+                reader=ApiNodeReader(api=has.api, other_annotations=MAX_ANNOTATION + 1),
                 outbox=self._outbox,
                 observer=witness,
+                works=works,
                 workers=has.workers,
             )
             self._engine = Engine(
@@ -155,7 +165,10 @@ class Term:
                 clock=has.clock,
                 alerts_to=has.cluster.alerts_to,
             )
-            await self._work(self._engine, self._outbox)
+            try:
+                await self._work(self._engine, self._outbox)
+            finally:
+                await works.close()
 
     async def _remember(self) -> None:
         """Give the guards their memory back."""

@@ -7,7 +7,8 @@ Invariants:
   heartbeat, it is not sent and the node is decided about again.
 - A write that was never answered is neither repeated nor given up: the node is read
   first, and its place in the budget stays taken until then.
-- Dry-run's writes go to the overlay and nowhere else.
+- Dry-run's writes go to the overlay and nowhere else; its work is not done.
+- Work that a decision does not want is stopped at once; new work begins behind its patch.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from remediator.decide.decision import (
     Outcome,
     PatchNode,
     SendMessage,
+    Work,
     WriteEvent,
 )
 from remediator.decide.facts import NodeFacts
+from remediator.decide.look import unusable_session
 from remediator.kube.errors import ApiError
 from remediator.kube.objects import Node
 from remediator.kube.workqueue import WorkQueue
@@ -84,6 +87,16 @@ class Observer(Protocol):
         """A policy wants a Kubernetes Event."""
 
 
+class Works(Protocol):
+    """Follows what takes time; see :class:`remediator.act.work.Works`."""
+
+    def keep(self, node: str, works: Sequence[Work], *, take_back: bool = True) -> None:
+        """Stop all work on a node but this; begin none."""
+
+    def want(self, node: str, works: Sequence[Work]) -> None:
+        """Have exactly this work done on a node."""
+
+
 class _Job(NamedTuple):
     """What a worker does for one node: effects, or (None) a look past the watch."""
 
@@ -98,6 +111,7 @@ class Executor:
         fleet: told of what was written.
         queue: told when a node is done with, or has to be tried again.
         real, virtual: the two worlds.
+        works: follows what takes time.
         writer, reader: the way to the nodes; the writer asks the fence before each write.
         workers: nodes that are written at the same time.
     """
@@ -113,6 +127,7 @@ class Executor:
         reader: NodeReader,
         outbox: Outbox,
         observer: Observer,
+        works: Works,
         workers: int,
     ) -> None:
         self.overlay = Overlay()
@@ -132,6 +147,7 @@ class Executor:
         self._reader = reader
         self._outbox = outbox
         self._observer = observer
+        self._works = works
         self._workers = workers
         self._todo: asyncio.Queue[_Job | None] = asyncio.Queue(maxsize=2 * workers)
         self._told: dict[str, list[tuple[bool, str]]] = {}
@@ -157,6 +173,7 @@ class Executor:
         self.outdated.discard(facts.name)
         self.doubtful.discard(facts.name)
         self.refused.pop(facts.name, None)
+        self._works.want(facts.name, ())
         for dry_run, key in self._told.pop(facts.name, ()):
             self._side(dry_run=dry_run).outcomes.pop(key, None)
 
@@ -164,12 +181,15 @@ class Executor:
 
     async def carry_out(self, facts: NodeFacts, effects: tuple[Effect, ...]) -> None:
         """Carry out what was decided; waits only while all hands are full."""
+        works = _works(effects)
+        self._works.keep(facts.name, works, take_back=not unusable_session(facts))
         if any(isinstance(effect, PatchNode) for effect in effects):
             await self._todo.put(_Job(facts, effects))
             return
         self.refused.pop(facts.name, None)  # there is nothing to write any more
         for effect in effects:
             self._tell(effect, self._real, facts.name)
+        self._works.want(facts.name, works)
         self.release(facts.name)
 
     async def find_out(self, facts: NodeFacts) -> None:
@@ -206,6 +226,12 @@ class Executor:
         if message.step is not None:
             self._queue.add(message.node)
 
+    def work_ended(self, work: Work, outcome: Outcome) -> None:
+        """A piece of work came to its end: the next decision takes that in."""
+        if self._fleet.get(work.node) is not None:
+            self._came_to(self._real, work.node, outcome)
+            self._queue.add(work.node)
+
     # -- the workers ------------------------------------------------------------------------
 
     async def _work(self) -> None:
@@ -232,6 +258,8 @@ class Executor:
                 self._tell(effect, self._real, facts.name)
             elif not await self._patch(effect, facts):
                 return False
+        if self._fleet.get(facts.name) is not None:
+            self._works.want(facts.name, _works(effects))
         return True
 
     async def _patch(self, effect: PatchNode, facts: NodeFacts) -> bool:
@@ -241,7 +269,9 @@ class Executor:
             self._real.ledger.refund(effect.uid)
             return False
         current = effect
-        if base.resource_version != effect.resource_version:  # heartbeats since the decision
+        if base.resource_version != effect.resource_version and not effect.annotations:
+            # Heartbeats since the decision. (What others annotated meanwhile is no news, but
+            # the old values that were decided on must still be there.)
             current = replace(effect, resource_version=base.resource_version)
         written = await write(current, base=base, writer=self._writer)
         self._observer.written(
@@ -314,3 +344,7 @@ class Executor:
 
     def _side(self, *, dry_run: bool) -> Side:
         return self._virtual if dry_run else self._real
+
+
+def _works(effects: Sequence[Effect]) -> tuple[Work, ...]:
+    return tuple(effect for effect in effects if isinstance(effect, Work))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import NodeFacts
+from remediator.decide.marks import effective
 from remediator.decide.session import History, Session, Taint
 
 
@@ -78,6 +79,7 @@ class Overlay:
                 if facts.session is None
                 else replace(facts, session=None, uncordoned=False, untainted=False)
             )
+        added = virtual.session.added if virtual.session is not None else None
         return replace(
             facts,
             session=virtual.session,
@@ -87,6 +89,10 @@ class Overlay:
             history=facts.history if virtual.history is None else virtual.history,
             unschedulable=bool(virtual.unschedulable) or facts.unschedulable,
             taints=(*facts.taints, *_taints_of(virtual.session)),
+            labels=facts.labels if added is None else effective(facts.labels, added.labels),
+            annotations=facts.annotations
+            if added is None
+            else effective(facts.annotations, added.annotations),
             unavailable_since=facts.unavailable_since or virtual.since,
         )
 

@@ -7,14 +7,18 @@ next decision about that node then rests on what we just did, and cannot do it t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.session import (
+    APPROVAL_ANNOTATION,
     HISTORY_ANNOTATION,
     REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     encode,
+    encode_approvals,
 )
 from remediator.kube.objects import Node, Taint
 from remediator.kube.patch import NodePatch
@@ -33,6 +37,7 @@ def node_patch(effect: PatchNode, base: Node) -> NodePatch:
         unschedulable=effect.unschedulable,
         taints=_taints(effect, base),
         annotations=_annotations(effect),
+        labels=effect.labels,
     )
 
 
@@ -41,12 +46,7 @@ def patched(node: Node, patch: NodePatch, resource_version: str) -> Node:
 
     What the server adds by itself (the taint of a cordoned node) comes by the watch.
     """
-    annotations = dict(node.annotations)
-    for key, value in patch.annotations.items():
-        if value is None:
-            annotations.pop(key, None)
-        else:
-            annotations[key] = value
+    annotations = _merged(node.annotations, patch.annotations)
     unschedulable = node.unschedulable if patch.unschedulable is None else patch.unschedulable
     return msgspec.structs.replace(
         node,
@@ -54,7 +54,14 @@ def patched(node: Node, patch: NodePatch, resource_version: str) -> Node:
         unschedulable=unschedulable,
         taints=node.taints if patch.taints is None else patch.taints,
         annotations=annotations,
+        labels=_merged(node.labels, patch.labels) if patch.labels else node.labels,
     )
+
+
+def _merged(values: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return labels or annotations with these changes; None removes a key."""
+    merged = {**values, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def _taints(effect: PatchNode, base: Node) -> tuple[Taint, ...] | None:
@@ -74,13 +81,16 @@ def _taints(effect: PatchNode, base: Node) -> tuple[Taint, ...] | None:
 
 def _annotations(effect: PatchNode) -> dict[str, str | None]:
     """Return key to new text, or to None for a key to remove."""
-    texts: dict[str, str | None] = {}
+    texts: dict[str, str | None] = dict(effect.annotations)
     for key, value in (
         (SESSION_ANNOTATION, effect.session),
         (HISTORY_ANNOTATION, effect.history),
     ):
         if not isinstance(value, Unset):
             texts[key] = None if value is None else encode(value)
+    if not isinstance(effect.approvals, Unset):
+        left = effect.approvals
+        texts[APPROVAL_ANNOTATION] = encode_approvals(left) if left else None
     if effect.remove_request:
         texts[REQUEST_ANNOTATION] = None
     return texts

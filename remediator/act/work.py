@@ -86,13 +86,13 @@ class Works:
         """The latest line of each piece of work, by key."""
         return self._progress
 
-    def keep(self, node: str, works: Sequence[Work]) -> None:
-        """Stop all work on a node but this; begin none."""
+    def keep(self, node: str, works: Sequence[Work], *, take_back: bool = True) -> None:
+        """Stop all work on a node but this; begin none. ``take_back``: what it began, too."""
         wanted = {work.key: work for work in works}
         known = self._wanted.get(node, {})
         for key in [key for key in known if key not in wanted or wanted[key].suspended]:
             work = known.pop(key)
-            self._end(work, take_back=key not in wanted)
+            self._end(work, take_back=take_back and key not in wanted)
         if not known:
             self._wanted.pop(node, None)
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from node_agent.contract import Severity
 from remediator.decide.admit import Verdicts
-from remediator.decide.changes import NOT_ASKED
-from remediator.decide.decision import Hold, Outcome, Urgency
+from remediator.decide.decision import NOT_ASKED, Hold, Outcome, Urgency
 from remediator.decide.draft import Draft
 from remediator.decide.endings import waived
 from remediator.decide.facts import NodeMode
@@ -73,8 +72,8 @@ def _refusal(draft: Draft, one: Matched) -> Hold | None:
         return Hold(name, "scope", outside)
     if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
         return Hold(name, "mode", facts.mode_note)
-    only_changes = all(step.changes_node for step in policy.spec.steps)
-    if facts.mode is NodeMode.NOTIFY_ONLY and only_changes:
+    tells = any(step.tells for step in policy.spec.steps)
+    if facts.mode is NodeMode.NOTIFY_ONLY and not tells:
         return Hold(name, "opt-out", f"the node says {MODE_KEY}: {facts.mode}")
     return None
 
@@ -110,8 +109,9 @@ def _start(
             verdict=verdict,
             outcomes=outcomes,
         )
-        if hold.step == 0 and steps.steps[0].changes_node:
-            return None  # held; a message that must be waited for is a beginning
+        first = steps.steps[0]
+        if hold.step == 0 and (first.changes_node or (first.works and hold.work_since is None)):
+            return None  # held; a message or a person that must be waited for is a beginning
     if exhausted:
         hold = replace(hold, state=HoldState.ESCALATED)
         _tell_escalated(draft, session, hold, parse_plan(policy.plan))

@@ -1,5 +1,7 @@
 """Steps that change the node, and what becomes of their changes: taken, kept, let go, undone.
 
+Labels and annotations are :mod:`remediator.decide.marks`.
+
 What was there before us is never ours: a step that finds its change made by somebody else
 is done, and nothing is undone for it. What a session added is held until the last policy
 that wanted it lets go.
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts
+from remediator.decide.marks import give_up, put_back, set_marks
 from remediator.decide.match import Match
 from remediator.decide.session import (
     Before,
@@ -27,8 +30,6 @@ from remediator.decide.session import (
 from remediator.policy.plan import parse_plan
 from remediator.policy.steps import CHANGES, Step
 
-
-NOT_ASKED = Hold("", "order", "waits for its turn")
 
 Slot = tuple[str, str]
 
@@ -61,26 +62,71 @@ def change(
 
     Returns the session and a note for the record.
     """
-    taint = taint_of(step)
-    known = _known_cordon(draft, session) if taint is None else _known_taint(draft, session, taint)
+    known = _at_once(draft, session, hold, step)
     if known is not None:
         return known
     if not match.holds:
-        why = "it cannot be told whether the fault is still there"
-        draft.hold(Hold(hold.policy, "facts", why, match.next_look))
+        unclear = "it cannot be told whether the fault is still there"
+        draft.hold(Hold(hold.policy, "facts", unclear, match.next_look))
         return None
-    if step.disruptive and verdict is not None:
-        draft.hold(verdict if verdict is not NOT_ASKED else verdict._replace(policy=hold.policy))
-        if verdict is NOT_ASKED:
-            draft.look_at(draft.now + 1.0)
+    if step.disruptive and draft.held_by(hold.policy, verdict):
         return None
     why = f"{step.action} by {hold.policy}: {', '.join(match.reasons)}"
     draft.act(step.action, hold.policy, why, disruptive=step.disruptive)
+    return _make(draft, session, step)
+
+
+def _make(draft: Draft, session: Session, step: Step) -> tuple[Session, str]:
+    if step.label is not None or step.annotate is not None:
+        return set_marks(draft, session, step)
+    taint = taint_of(step)
     if taint is None:
         draft.unschedulable = True
         return replace(session, added=replace(session.added, cordoned=True)), ""
     draft.taint.append(taint)
     return _adding(session, taint), ""
+
+
+def _at_once(
+    draft: Draft, session: Session, hold: PolicyHold, step: Step
+) -> tuple[Session, str] | None:
+    """Take back, or find made already: neither needs the fault or the guards' leave."""
+    if step.uncordon is not None or step.untaint is not None:
+        return _give_back(draft, session, hold, step)
+    taint = taint_of(step)
+    if taint is not None:
+        return _known_taint(draft, session, taint)
+    return _known_cordon(draft, session) if step.cordon is not None else None
+
+
+def _give_back(draft: Draft, session: Session, hold: PolicyHold, step: Step) -> tuple[Session, str]:
+    """Take away what this session added, before its end; what others hold or made stays."""
+    why = f"{step.action} by {hold.policy}: {', '.join(hold.reasons)}"
+    others = [one for one in session.holds if one.policy != hold.policy]
+    added = session.added
+    if step.uncordon is not None:
+        if not added.cordoned:
+            return session, "the cordon is not ours"
+        if any(_wants_cordon(one) for one in others):
+            return session, "another policy holds the cordon"
+        draft.unschedulable = False
+        draft.act("uncordon", hold.policy, why)
+        return replace(session, added=replace(added, cordoned=False)), ""
+    slot = (step.untaint.key, step.untaint.effect) if step.untaint is not None else ("", "")
+    ours = [one for one in added.taints if one.slot == slot]
+    if not ours:
+        return session, "there is no such taint of ours"
+    if any(slot in _wanted(one) for one in others):
+        return session, "another policy holds the taint"
+    draft.untaint += ours
+    draft.act("untaint", hold.policy, why)
+    left = tuple(one for one in added.taints if one.slot != slot)
+    return replace(session, added=replace(added, taints=left)), ""
+
+
+def _wants_cordon(hold: PolicyHold) -> bool:
+    done = [one.action for one in hold.results if one.result is Result.DONE]
+    return "cordon" in done and "uncordon" not in done
 
 
 def _known_cordon(draft: Draft, session: Session) -> tuple[Session, str] | None:
@@ -110,18 +156,26 @@ def _adding(session: Session, taint: Taint) -> Session:
 
 
 def _wanted(hold: PolicyHold) -> set[Slot]:
-    """Return the taints that a hold's steps made, or found made."""
+    """Return the taints that a hold's steps made, or found made, and did not take away again."""
     steps = parse_plan(hold.plan).steps
-    return {
-        taint.slot
-        for result in hold.results
-        if result.result is Result.DONE and 0 <= result.step < len(steps)
-        if (taint := taint_of(steps[result.step])) is not None
-    }
+    wanted: set[Slot] = set()
+    for result in hold.results:
+        if result.result is not Result.DONE or not 0 <= result.step < len(steps):
+            continue
+        step = steps[result.step]
+        if step.taint is not None:
+            wanted.add((step.taint.key, step.taint.effect))
+        elif step.untaint is not None:
+            wanted.discard((step.untaint.key, step.untaint.effect))
+    return wanted
 
 
-def let_go_of_taints(draft: Draft, session: Session, kept: Iterable[PolicyHold]) -> Session:
-    """Remove the taints of ours that none of the holds that stay has wanted."""
+def let_go_of_changes(draft: Draft, session: Session, kept: Iterable[PolicyHold]) -> Session:
+    """Undo what of ours none of the holds that stay has wanted, but for the cordon."""
+    kept = tuple(kept)
+    session = put_back(draft, session, kept=kept)
+    if draft.labels or draft.annotations:
+        draft.act("record", "", "the last policy that wanted this label or annotation let go")
     wanted = {slot for hold in kept for slot in _wanted(hold)}
     going = [one for one in session.added.taints if one.slot not in wanted]
     if not going:
@@ -137,6 +191,7 @@ def left_in_place(session: Session, hold: PolicyHold) -> Session:
 
     Otherwise another policy that held the node, too, would take it away with its own.
     """
+    session = give_up(session, hold)
     before, added = session.before, session.added
     if added.cordoned and any(one.action == "cordon" for one in hold.results):
         before, added = replace(before, cordoned=True), replace(added, cordoned=False)
@@ -181,5 +236,7 @@ def _first_missing(hold: PolicyHold, present: set[Slot], *, uncordoned: bool) ->
 def _back(hold: PolicyHold, at: int | None, now: float) -> PolicyHold:
     if at is None or hold.state not in {HoldState.RUNNING, HoldState.DONE}:
         return hold
+    if hold.work_since is not None:
+        return hold  # first comes the end of what is under way
     results: tuple[StepResult, ...] = tuple(one for one in hold.results if one.step < at)
     return replace(hold, step=at, step_since=now, state=HoldState.RUNNING, results=results)

@@ -130,7 +130,7 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
     session = facts.session if isinstance(facts.session, Session) else None
     if session is not None and (uncordoned(facts, session) or untainted(facts, session)):
         return []  # a person took it back
-    found = []
+    found: list[Candidate] = []
     for one in look.holding:
         policy = one.active.policy
         hold = session.hold(policy.name) if session is not None else None
@@ -138,6 +138,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
             continue
         text = hold.plan if hold is not None else opening(policy, attempt_of(facts, now))[0]
         action = wants(facts, session, hold, parse_plan(text))
+        if action in {"drain", "job"} and any(known.action == action for known in found):
+            continue  # one at a time on a node
         if action is not None and facts.uid in ledger.nodes:
             found.append(
                 Candidate(facts, one.active, one.match, action, one.since, look.cluster_facts)

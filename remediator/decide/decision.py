@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from remediator.decide.session import Approval, History, Session, Taint
 from remediator.policy.steps import Step
@@ -137,6 +137,10 @@ class Hold(NamedTuple):
     guard: str
     reason: str
     look_again: float | None = None
+
+
+NOT_ASKED: Final = Hold("", "order", "waits for its turn")
+"""The answer for a policy that was no candidate when the guards were asked."""
 
 
 class NodePhase(StrEnum):

@@ -6,11 +6,12 @@ of the node, the session and the history are one write, or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from remediator.decide.decision import (
+    NOT_ASKED,
     UNSET,
     Decision,
     Effect,
@@ -19,11 +20,12 @@ from remediator.decide.decision import (
     PatchNode,
     SendMessage,
     Urgency,
+    Work,
 )
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
-from remediator.decide.session import History, Session, Taint
+from remediator.decide.session import Approval, History, Session, Taint
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
 
@@ -53,6 +55,17 @@ class Draft:
     unschedulable: bool | None = None
     taint: list[Taint] = field(default_factory=list)
     untaint: list[Taint] = field(default_factory=list)
+    labels: dict[str, str | None] = field(default_factory=dict)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] | None = None
+    """What is left of the people's approvals; None: they stay as they are."""
+    working: dict[str, str] = field(default_factory=dict)
+    """Class of work to the policy that has one under way on this node."""
+    works: list[Work] = field(default_factory=list)
+    """All work that is wanted."""
+    under_way: tuple[Work, ...] = ()
+    """The work that the node's session says has begun."""
+    ended: Session | None = None
     answered: bool = False
     """A person's request was answered in this decision."""
     drop_session: bool = False
@@ -80,6 +93,15 @@ class Draft:
         """State why something is not done now."""
         self.holds.append(hold)
         self.look_at(hold.look_again)
+
+    def held_by(self, policy: str, verdict: Hold | None) -> bool:
+        """Tell whether the guards hold a policy's step, and state it."""
+        if verdict is None:
+            return False
+        self.hold(verdict._replace(policy=policy) if verdict is NOT_ASKED else verdict)
+        if verdict is NOT_ASKED:
+            self.look_at(self.now + 1.0)
+        return True
 
     def act(self, action: str, policy: str, why: str, *, disruptive: bool = False) -> None:
         """Name what the patch does. The first, or the disruptive, name wins."""
@@ -116,6 +138,12 @@ class Draft:
             ),
         )
 
+    def suspend(self) -> None:
+        """Want all work that is under way, but not now: it stays as it is, no deadline runs."""
+        for work in self.under_way:
+            self.ledger.suspended_since.setdefault((work.policy, self.facts.uid), self.now)
+        self.works = [replace(work, suspended=True) for work in self.under_way]
+
     def channels(self, plan: Plan) -> tuple[str, ...]:
         """Return where a policy's people are told: its notify steps, or ``alertsTo``."""
         return plan.channels or self.ledger.cluster.alerts_to
@@ -123,7 +151,8 @@ class Draft:
     def finish(self, matched: tuple[str, ...], reasons: tuple[str, ...]) -> Decision:
         """Return the decision: the patch first, since what is told must be true."""
         patch = self._patch()
-        effects = ((patch,) if patch is not None else ()) + (*self.effects, *self.notices)
+        told = (*self.effects, *self.works, *self.notices)
+        effects = ((patch,) if patch is not None else ()) + told
         return Decision(
             node=self.facts.name,
             uid=self.facts.uid,
@@ -135,6 +164,7 @@ class Draft:
             next_look=max(min(self.looks), self.now + SOONEST) if self.looks else None,
             sentence=self._sentence(patch),
             steps=tuple(self.steps),
+            ended=self.ended if patch is not None else None,
         )
 
     def _patch(self) -> PatchNode | None:
@@ -142,20 +172,24 @@ class Draft:
         before = self.facts.session if isinstance(self.facts.session, Session) else None
         changed_session = self.session != before or self.drop_session
         changed_history = self.history != self.facts.history
-        if not (
+        changed = bool(
             changed_session
             or changed_history
             or self.answered
             or self.unschedulable is not None
             or self.taint
             or self.untaint
-        ):
-            return None
-        refusal = self._refusal()
+            or self.labels
+            or self.annotations
+            or self.approvals is not None
+        )
+        refusal = self.refusal() if changed or self.under_way else None
         if refusal is not None:
             self.hold(refusal)
             self.effects.clear()
+            self.suspend()
             self.ledger.refund(self.facts.uid)
+        if refusal is not None or not changed:
             return None
         return PatchNode(
             name=self.facts.name,
@@ -166,6 +200,9 @@ class Draft:
             untaint=tuple(self.untaint),
             session=(None if self.drop_session else self.session) if changed_session else UNSET,
             history=self.history if changed_history else UNSET,
+            labels=self.labels,
+            annotations=self.annotations,
+            approvals=UNSET if self.approvals is None else self.approvals,
             remove_request=self.answered,
             action=self.action or "record",
             policy=self.policy,
@@ -174,7 +211,7 @@ class Draft:
             why=self.why,
         )
 
-    def _refusal(self) -> Hold | None:
+    def refusal(self) -> Hold | None:
         """Say why the cluster may not be written to at all, if so.
 
         Dry-run writes nothing, not even the end of an older session; only a person's

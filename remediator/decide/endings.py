@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from remediator.decide.decision import NodePhase, Urgency
 from remediator.decide.draft import Draft, World
 from remediator.decide.look import Look
+from remediator.decide.marks import put_back
 from remediator.decide.match import MAX_INSTANCES, Answer, instance_answer
 from remediator.decide.session import (
     DAY,
@@ -25,6 +26,7 @@ from remediator.decide.session import (
     Verb,
     Waiver,
 )
+from remediator.decide.work import stop_work
 from remediator.policy.plan import parse_plan
 
 
@@ -49,11 +51,17 @@ def end(
 
     ``waived``: policy and fault instance of what people took over.
     """
+    holds = tuple(stop_work(draft.now, hold, why) for hold in session.holds)
+    draft.ended = session = replace(session, holds=holds)
     ours = session.added.cordoned and not draft.facts.uncordoned
     if undo and ours and draft.facts.unschedulable:
         draft.unschedulable = False
     if undo and not draft.facts.untainted:
         draft.untaint = [one for one in session.added.taints if one in draft.facts.taints]
+    if undo:
+        put_back(draft, session)
+    if draft.facts.approvals:
+        draft.approvals = ()
     attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
     new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]
     waivers = _with(draft.history.waivers, new)

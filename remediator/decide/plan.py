@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from remediator.decide.admit import Verdicts
 from remediator.decide.begin import begin, tell_held
-from remediator.decide.changes import NOT_ASKED, left_in_place, let_go_of_taints, make_again
-from remediator.decide.decision import Decision, Hold, NodePhase, Outcome
+from remediator.decide.changes import left_in_place, let_go_of_changes, make_again
+from remediator.decide.decision import NOT_ASKED, Decision, Hold, NodePhase, Outcome
 from remediator.decide.draft import Draft, World
 from remediator.decide.endings import (
     answer_request,
@@ -27,7 +27,7 @@ from remediator.decide.endings import (
 )
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger
-from remediator.decide.look import Look, uncordoned, untainted, unusable_session
+from remediator.decide.look import Look, Matched, uncordoned, untainted, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
 from remediator.decide.recovery import Recovery, recovery, silent
 from remediator.decide.session import (
@@ -37,6 +37,7 @@ from remediator.decide.session import (
     Session,
 )
 from remediator.decide.steps import advance, record, resend
+from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.plan import Plan, parse_plan
 
 
@@ -61,6 +62,9 @@ def plan(
         history=facts.history,
         cluster_facts=look.cluster_facts,
     )
+    if session is not None and not unusable_session(facts):
+        draft.under_way = under_way(facts)
+        draft.working = {step.work_class: hold.policy for hold, step in works_of(session)}
     for one in look.matched.values():
         draft.look_at(one.match.next_look)
     _plan(draft, look, verdicts, outcomes)
@@ -88,6 +92,7 @@ def _plan(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
         return
     if opted_out:
         draft.phase, draft.sentence = NodePhase.LEFT_ALONE, f"the node says {MODE_KEY}: disabled"
+        draft.suspend()
         return
     session = draft.session
     if session is not None and _taken_back(draft, session, look):
@@ -134,10 +139,12 @@ def _go_on(
         matched = look.matched.get(hold.policy)
         if matched is None:
             _orphaned(draft, session, hold, steps)
-            kept.append(hold)
+            kept.append(stop_work(draft.now, hold, "its policy is gone, or in force no more"))
             continue
         hold = _with_new_instances(hold, matched.match)
-        where = recovery(draft, hold, steps, matched.match)
+        where = _where(draft, hold, steps, matched.match)
+        if where is not Recovery.FAULTY:
+            hold = stop_work(draft.now, hold, "the fault has cleared")
         if where in {Recovery.UNDO, Recovery.KEEP}:
             undo = undo or where is Recovery.UNDO
             session = session if where is Recovery.UNDO else left_in_place(session, hold)
@@ -146,33 +153,61 @@ def _go_on(
         resend(draft, session, hold, steps)
         if where is Recovery.FAULTY:
             verdict = verdicts.get((draft.facts.uid, hold.policy), NOT_ASKED)
-            session, hold = advance(
-                draft,
-                session,
-                hold,
-                plan=steps,
-                match=matched.match,
-                verdict=verdict,
-                outcomes=outcomes,
-            )
-            if verdict is not None and hold.state is HoldState.RUNNING:
-                tell_held(draft, matched, verdict)
-            _tell_if_stale(draft, session, hold, steps)
+            session, hold = _further(draft, session, hold, matched, verdict, outcomes)
         kept.append(hold)
     if not kept:
-        stays = draft.facts.unschedulable and not (undo and session.added.cordoned)
-        why = "recovered; the node stays cordoned" if stays else "recovered"
-        end(draft, session, why, action="uncordon", undo=undo)
-        draft.phase = NodePhase.RECOVERING
+        _recovered(draft, replace(session, holds=tuple(gone)), undo=undo)
         return False
     if gone:
-        session = let_go_of_taints(draft, session, kept)
+        session = let_go_of_changes(draft, session, kept)
     for hold in gone:
         let_go(draft, session, hold, kept)
     draft.session = replace(session, holds=tuple(kept))
     if draft.session != draft.facts.session:
         draft.act("record", kept[0].policy, "progress recorded")
     return True
+
+
+def _further(  # noqa: PLR0917 - what one hold is decided by
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    matched: Matched,
+    verdict: Hold | None,
+    outcomes: Mapping[str, Outcome],
+) -> tuple[Session, PolicyHold]:
+    """Run the steps of a hold whose fault is there, or may be."""
+    steps = parse_plan(hold.plan)
+    session, hold = advance(
+        draft,
+        session,
+        hold,
+        plan=steps,
+        match=matched.match,
+        verdict=verdict,
+        outcomes=outcomes,
+    )
+    if verdict is not None and hold.state is HoldState.RUNNING:
+        tell_held(draft, matched, verdict)
+    _tell_if_stale(draft, session, hold, steps)
+    return session, hold
+
+
+def _recovered(draft: Draft, session: Session, *, undo: bool) -> None:
+    """End a session that no policy needs any more."""
+    stays = draft.facts.unschedulable and not (undo and session.added.cordoned)
+    why = "recovered; the node stays cordoned" if stays else "recovered"
+    end(draft, session, why, action="uncordon", undo=undo)
+    draft.phase = NodePhase.RECOVERING
+
+
+def _where(draft: Draft, hold: PolicyHold, steps: Plan, match: Match) -> Recovery:
+    """Tell where a hold stands. A job, once begun, is seen through: half a reset is none."""
+    step = running(hold)
+    if step is not None and step.work_class != "drain":
+        draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
+        return Recovery.FAULTY
+    return recovery(draft, hold, steps, match)
 
 
 def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:

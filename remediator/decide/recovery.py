@@ -7,16 +7,21 @@ replaced meanwhile cannot make a faulty node look well.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
 from remediator.decide.match import Answer, Match, instance_answer, speaker
-from remediator.decide.session import HoldState, PolicyHold
+from remediator.decide.session import HoldState, PolicyHold, Result
 from remediator.policy.model import RecoverWhen
 from remediator.policy.plan import Plan
 from remediator.policy.quantities import format_duration
-from remediator.policy.steps import CHANGES
+from remediator.policy.steps import CHANGES, WORKS
+
+
+_FELT: Final = frozenset({*CHANGES, *WORKS} - {"drain"})
+"""What is said of the node after these tells of their effect. A drain changes no hardware."""
 
 
 class Recovery(Enum):
@@ -71,7 +76,9 @@ def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:
     Ours prove it by their heartbeat. Others may renew none: a status that we saw begin
     after the step is their word.
     """
-    changes = (result.at for result in hold.results if result.action in CHANGES)
+    changes = (
+        one.at for one in hold.results if one.action in _FELT and one.result is not Result.CANCELLED
+    )
     last = max(changes, default=hold.since)
     return all(
         one.seen > last or (one.type not in OWN_CONDITIONS and one.since > last)

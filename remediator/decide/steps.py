@@ -1,5 +1,8 @@
 """One policy's steps on one node: from where its hold stands to where it can go now.
 
+Each kind of step has its room: changes of the node are :mod:`changes`, what takes time is
+:mod:`work`, what only waits :mod:`waits`; tellings are here.
+
 A step that must be waited for stops here and says until when. A step that is
 held by a guard stops here without its deadline running: waiting is not failing.
 Messages and events are marked ``undelivered`` in the same write that moves past
@@ -14,24 +17,27 @@ from typing import Final
 from msgspec.structs import replace
 
 from remediator.decide.changes import change, is_made
-from remediator.decide.decision import Hold, Outcome, SendMessage, Urgency, WriteEvent
+from remediator.decide.decision import (
+    NOT_ASKED,
+    Hold,
+    Outcome,
+    SendMessage,
+    Urgency,
+    WriteEvent,
+)
 from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.match import Match
+from remediator.decide.progress import ended, failed, message_key
 from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
+from remediator.decide.waits import go_on_waiting
+from remediator.decide.work import go_on_with_work, taken
 from remediator.policy.plan import Plan
 from remediator.policy.steps import OnFailure, Step
 
 
 TAKE_OUT: Final = "cordon"
 """Rates count a node that is taken out of service as a cordon, by whichever step it is."""
-
-
-def message_key(session: Session, hold: PolicyHold, step: int) -> str:
-    """Return the idempotency key of a step's message or event: another one for each retry."""
-    tries = sum(one.step == step for one in hold.results)
-    key = f"{session.id}/{hold.policy}/{step}"
-    return f"{key}/{tries}" if tries else key
 
 
 def wants(
@@ -41,15 +47,19 @@ def wants(
 
     Steps that nobody waits for are passed on the way, as :func:`advance` does.
     """
-    if hold is not None and hold.state is not HoldState.RUNNING:
-        return None
     if facts.mode is NodeMode.NOTIFY_ONLY:
         return None
+    if hold is not None and (hold.state is not HoldState.RUNNING or hold.work_since is not None):
+        return None
+    name = hold.policy if hold is not None else ""
     for step in plan.steps[hold.step if hold is not None else 0 :]:
         if step.disruptive and not is_made(facts, session, step):
             return TAKE_OUT
-        if not step.changes_node and step.after_failure is not OnFailure.CONTINUE:
-            return None
+        if step.works:
+            busy = taken(session, step.work_class, other_than=name)
+            return None if busy else step.work_class
+        if not (step.changes_node or (step.tells and step.after_failure is OnFailure.CONTINUE)):
+            break
     return None
 
 
@@ -64,18 +74,41 @@ def advance(
     outcomes: Mapping[str, Outcome],
 ) -> tuple[Session, PolicyHold]:
     """Run a hold's steps as far as they go now. Returns the session and the hold after it."""
+    asked = _asked(draft.facts, hold, plan)
     while hold.state is HoldState.RUNNING and hold.step < len(plan.steps):
-        step = plan.steps[hold.step]
+        step, at = plan.steps[hold.step], hold.step
+        answer = verdict if verdict is not None or asked == _class(step) else NOT_ASKED
         if step.changes_node:
-            taken = _change(draft, session, hold, step=step, match=match, verdict=verdict)
+            made = _change(draft, session, hold, step=step, match=match, verdict=answer)
+            session, hold = made or (session, hold)
+        elif step.works:
+            hold = go_on_with_work(
+                *(draft, session, hold),
+                step=step,
+                match=match,
+                verdict=answer,
+                outcomes=outcomes,
+            )
+        elif step.tells:
+            hold = _tell(draft, session, hold, step, outcomes)
         else:
-            taken = _tell(draft, session, hold, step, outcomes)
-        if taken is None:
+            hold = go_on_waiting(draft, session, hold, step=step, plan=plan)
+        if hold.step == at:
             break
-        session, hold = taken
     if hold.state is HoldState.RUNNING and hold.step >= len(plan.steps):
         hold = replace(hold, state=HoldState.DONE)
     return session, hold
+
+
+def _asked(facts: NodeFacts, hold: PolicyHold, plan: Plan) -> str | None:
+    """Return what the guards were asked about for this policy, before anything was decided."""
+    session = facts.session if isinstance(facts.session, Session) else None
+    return wants(facts, session, session.hold(hold.policy) if session else None, plan)
+
+
+def _class(step: Step) -> str:
+    """Return what the guards are asked about before a step."""
+    return step.work_class if step.works else TAKE_OUT
 
 
 def resend(draft: Draft, session: Session, hold: PolicyHold, plan: Plan) -> None:
@@ -117,12 +150,12 @@ def _change(
     now = draft.now
     if draft.facts.mode is NodeMode.NOTIFY_ONLY:
         note = "the node says notify-only"
-        return session, _ended(hold, step.action, Result.CANCELLED, now, note)
+        return session, ended(hold, step.action, Result.CANCELLED, now, note)
     made = change(draft, session, hold, step=step, match=match, verdict=verdict)
     if made is None:
         return None
     session, note = made
-    return session, _ended(hold, step.action, Result.DONE, now, note)
+    return session, ended(hold, step.action, Result.DONE, now, note)
 
 
 def _tell(
@@ -131,48 +164,24 @@ def _tell(
     hold: PolicyHold,
     step: Step,
     outcomes: Mapping[str, Outcome],
-) -> tuple[Session, PolicyHold] | None:
+) -> PolicyHold:
     """Send a message or event; wait for its outcome only where a failure matters."""
     at, now = hold.step, draft.now
     if step.after_failure is OnFailure.CONTINUE:
         draft.effects.append(_telling(draft, session, hold, step, at))
         undelivered = (*(one for one in hold.undelivered if one != at), at)
-        return session, replace(hold, step=at + 1, step_since=now, undelivered=undelivered)
+        return replace(hold, step=at + 1, step_since=now, undelivered=undelivered)
     outcome = outcomes.get(message_key(session, hold, at))
     deadline = hold.step_since + step.limit
     if outcome is None and now < deadline:
         draft.look_at(deadline)
         draft.effects.append(_telling(draft, session, hold, step, at))
-        return None
+        return hold
     if outcome is not None and outcome.delivered:
-        return session, _ended(hold, step.action, Result.DONE, now)
+        return ended(hold, step.action, Result.DONE, now)
     result = Result.TIMED_OUT if outcome is None else Result.FAILED
     note = outcome.note if outcome is not None else "no outcome before its deadline"
-    return session, _failed(draft, session, hold, step=step, result=result, note=note)
-
-
-def _failed(
-    draft: Draft, session: Session, hold: PolicyHold, *, step: Step, result: Result, note: str
-) -> PolicyHold:
-    """Record a failed step, and stop the hold as its ``onFailure`` says."""
-    ended = StepResult(step=hold.step, action=step.action, result=result, at=draft.now, note=note)
-    escalate = step.after_failure is OnFailure.ESCALATE
-    state = HoldState.ESCALATED if escalate else HoldState.HELD
-    draft.tell(
-        f"{message_key(session, hold, hold.step)}/failed",
-        f"{draft.facts.name}: {step.action} {result.value}",
-        f"{note}. The remediation stops here; `remediator retry {draft.facts.name}` "
-        "runs the step again.",
-        policy=hold.policy,
-        urgency=Urgency.CRITICAL,
-    )
-    draft.act("record", hold.policy, f"{step.action} of {hold.policy} {result.value}: {note}")
-    return replace(hold, state=state, results=(*hold.results, ended))
-
-
-def _ended(hold: PolicyHold, action: str, result: Result, now: float, note: str = "") -> PolicyHold:
-    ended = StepResult(step=hold.step, action=action, result=result, at=now, note=note)
-    return replace(hold, step=hold.step + 1, step_since=now, results=(*hold.results, ended))
+    return failed(draft, session, hold, step=step, result=result, note=note)
 
 
 def _telling(

@@ -42,16 +42,19 @@ def node_reflector(
     api: ApiClient,
     store: Store[Node],
     *,
-    keep_annotations: tuple[str, ...] = ("gpu-remediator.io/",),
+    other_annotations: int = 0,
     label_selector: str = "",
     timings: ReflectorTimings | None = None,
     on_gap: Callable[[float], None] = lambda _seconds: None,
 ) -> Reflector[WireNode, Node]:
-    """Mirrors the cluster's nodes (or those that `label_selector` selects) into `store`."""
+    """Mirrors the cluster's nodes (or those that `label_selector` selects) into `store`.
+
+    `other_annotations`: keep those of others, too, each up to this many characters.
+    """
     return Reflector(
         api=api,
         path="/api/v1/nodes",
-        codec=Codec(WireNode, NodeNarrower(keep_annotations)),
+        codec=Codec(WireNode, NodeNarrower(others_up_to=other_annotations)),
         store=store,
         selector={"labelSelector": label_selector} if label_selector else None,
         timings=timings,

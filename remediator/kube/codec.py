@@ -276,10 +276,17 @@ class NodeNarrower:
 
     Args:
         keep_annotations: key prefixes of the annotations to keep.
+        others_up_to: keep the others, too, each cut off behind this many characters.
     """
 
-    def __init__(self, keep_annotations: tuple[str, ...] = ("gpu-remediator.io/",)) -> None:
+    def __init__(
+        self,
+        keep_annotations: tuple[str, ...] = ("gpu-remediator.io/",),
+        *,
+        others_up_to: int = 0,
+    ) -> None:
         self._keep = keep_annotations
+        self._others_up_to = others_up_to
         self._pool = StringPool()
 
     def __call__(self, wire: WireNode, old: Node | None) -> Node:
@@ -287,7 +294,7 @@ class NodeNarrower:
         meta, spec = wire.metadata, wire.spec or _NodeSpec()
         status = wire.status or _NodeStatus()
         annotations = meta.annotations or {}
-        kept = {k: v for k, v in annotations.items() if k.startswith(self._keep)}
+        kept = self._annotations(annotations)
         addresses = status.addresses or ()
         taints = spec.taints or ()
         if old is not None:
@@ -310,6 +317,15 @@ class NodeNarrower:
             addresses=addresses,
             boot_id=old.boot_id if old is not None and old.boot_id == boot_id else boot_id,
         )
+
+    def _annotations(self, annotations: dict[str, str]) -> dict[str, str]:
+        limit, pool = self._others_up_to, self._pool
+        if not limit:
+            return {k: v for k, v in annotations.items() if k.startswith(self._keep)}
+        return {
+            pool(k): v if k.startswith(self._keep) else pool(v[:limit])
+            for k, v in annotations.items()
+        }
 
     def _labels(self, labels: dict[str, str], old: Node | None) -> dict[str, str]:
         if old is not None and labels == old.labels:

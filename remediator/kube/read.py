@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 
 class ApiNodeReader:
-    """Reads nodes from the API server, as its latest committed state."""
+    """Reads nodes from the API server, as its latest committed state.
 
-    def __init__(self, *, api: ApiClient) -> None:
+    Args:
+        api: the transport.
+        other_annotations: as of the reflector of nodes.
+    """
+
+    def __init__(self, *, api: ApiClient, other_annotations: int = 0) -> None:
         self._api = api
-        self._codec = Codec(WireNode, NodeNarrower())
+        self._codec = Codec(WireNode, NodeNarrower(others_up_to=other_annotations))
 
     async def read_node(self, name: str) -> Node | None:
         """The node now, None if it is gone.

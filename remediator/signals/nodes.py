@@ -42,14 +42,17 @@ from remediator.decide.facts import (
     untainted_since,
 )
 from remediator.decide.session import (
+    APPROVAL_ANNOTATION,
     HISTORY_ANNOTATION,
     MODE_KEY,
     REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     AnnotationError,
+    Approval,
     History,
     Session,
     Taint,
+    decode_approvals,
     decode_history,
     decode_request,
     decode_session,
@@ -78,11 +81,15 @@ _CAREFUL: Final = {
         (NodeMode.FULL, NodeMode.DRY_RUN, NodeMode.NOTIFY_ONLY, NodeMode.DISABLED)
     )
 }
-_SMALL: Final = (MODE_KEY, HISTORY_ANNOTATION, REQUEST_ANNOTATION)
+_SMALL: Final = (MODE_KEY, HISTORY_ANNOTATION, REQUEST_ANNOTATION, APPROVAL_ANNOTATION)
 _LEVELS = attrgetter(
-    *(f.name for f in fields(NodeFacts) if f.name not in {"resource_version", "conditions"})
+    *(
+        f.name
+        for f in fields(NodeFacts)
+        if f.name not in {"resource_version", "conditions", "annotations"}
+    )
 )
-"""All facts but those that change with every heartbeat."""
+"""All facts but those that change with every heartbeat, and what others write for each other."""
 
 
 class Observation(NamedTuple):
@@ -304,7 +311,7 @@ def _annotations(
     def changed(key: str) -> bool:
         return old is None or texts.get(key) != before.get(key)
 
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"annotations": texts}
     if changed(FAULTS_ANNOTATION):
         facts |= _faults(texts.get(FAULTS_ANNOTATION))
     if changed(SESSION_ANNOTATION):
@@ -359,7 +366,19 @@ def _small(node: Node, now: float) -> tuple[dict[str, Any], str]:
             request = decode_request(text)
     except AnnotationError as error:
         problems.append(str(error))
-    facts = {"mode": mode, "mode_note": note, "history": history, "request": request}
+    approvals: tuple[Approval, ...] = ()
+    try:
+        if (text := node.annotations.get(APPROVAL_ANNOTATION)) is not None:
+            approvals = decode_approvals(text)
+    except AnnotationError as error:
+        problems.append(str(error))
+    facts = {
+        "mode": mode,
+        "mode_note": note,
+        "history": history,
+        "request": request,
+        "approvals": approvals,
+    }
     return facts, "; ".join(problems)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from remediator.decide.decision import (
     Outcome,
     PatchNode,
     SendMessage,
+    Work,
     WriteEvent,
 )
 from remediator.decide.facts import ConditionFact, NodeFacts, out_of_service
@@ -95,6 +97,10 @@ def patch_of(decision: Decision) -> PatchNode | None:
     return next((one for one in decision.effects if isinstance(one, PatchNode)), None)
 
 
+def merged(values: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: one for key, one in {**values, **changes}.items() if one is not None}
+
+
 def written(facts: NodeFacts, patch: PatchNode | None, now: float = START) -> NodeFacts:
     """Return the node as the API server and the watch give it back after a patch."""
     if patch is None:
@@ -112,6 +118,9 @@ def written(facts: NodeFacts, patch: PatchNode | None, now: float = START) -> No
         session=session,
         history=history,
         request=None if patch.remove_request else facts.request,
+        labels=merged(facts.labels, patch.labels),
+        annotations=merged(facts.annotations, patch.annotations),
+        approvals=facts.approvals if patch.approvals is UNSET else patch.approvals,
         unavailable_since=(facts.unavailable_since or now) if unavailable else None,
     )
 
@@ -126,6 +135,8 @@ class Bench:
         self.outcomes: dict[str, Outcome] = {}
         self.now = START
         self.sent: dict[str, SendMessage | WriteEvent] = {}
+        self.works: dict[str, Work] = {}
+        """Wanted by the last decision, by action."""
         self.world = World.REAL
 
     def see(self, *facts: NodeFacts) -> None:
@@ -146,11 +157,17 @@ class Bench:
             world=self.world,
             now=self.now,
         )
+        self.works = {
+            effect.action: effect
+            for one in decisions
+            for effect in one.effects
+            if isinstance(effect, Work)
+        }
         for one in decisions:
             if write:
                 self.see(written(self.nodes[one.node], patch_of(one), self.now))
             for effect in one.effects:
-                if not isinstance(effect, PatchNode):
+                if isinstance(effect, SendMessage | WriteEvent):
                     self.sent.setdefault(effect.key, effect)
         return decisions
 

@@ -16,6 +16,7 @@ from remediator.act.executor import Executor
 from remediator.act.outbox import Report
 from remediator.act.patch import patched
 from remediator.act.side import Side
+from remediator.act.work import Worker, Works
 from remediator.act.writes import Verdict
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.core import Policies, World, decide
@@ -228,6 +229,11 @@ class World_:  # noqa: N801 - the test's whole world; `World` is the product's w
             Side(world=world, ledger=Ledger(cluster=self.cluster, started=clock.now()))
             for world in (World.REAL, World.VIRTUAL)
         )
+        self.workers: dict[str, Worker] = {}
+        self.works = Works(
+            workers=self.workers,
+            ended=lambda work, outcome: self.executor.work_ended(work, outcome),  # noqa: PLW0108
+        )
         self.executor = Executor(
             fleet=self.fleet,
             queue=self.queue,
@@ -237,6 +243,7 @@ class World_:  # noqa: N801 - the test's whole world; `World` is the product's w
             reader=self.server,
             outbox=self.records,
             observer=self.records,
+            works=self.works,
             workers=4,
         )
         self.engine = Engine(

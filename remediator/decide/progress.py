@@ -1,0 +1,79 @@
+"""How a hold moves on: the key of what its step sends or begins, and how a step ends.
+
+A step that ended is recorded as what it was: done, failed, timed out or cancelled. Nothing
+here decides which.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from remediator.decide.decision import Urgency
+from remediator.decide.draft import Draft
+from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
+from remediator.policy.steps import OnFailure, Step
+
+
+MAX_NOTE: Final = 400
+"""Characters of a result's note: the session has room for many of them."""
+
+
+def tries(hold: PolicyHold, step: int) -> int:
+    """Return how often a step has ended so far."""
+    return sum(one.step == step for one in hold.results)
+
+
+def message_key(session: Session, hold: PolicyHold, step: int) -> str:
+    """Return the idempotency key of what a step sends or begins: another one for each retry."""
+    key = f"{session.id}/{hold.policy}/{step}"
+    number = tries(hold, step)
+    return f"{key}/{number}" if number else key
+
+
+def ended(hold: PolicyHold, action: str, result: Result, now: float, note: str = "") -> PolicyHold:
+    """Record how the present step ended, and go on to the next."""
+    noted = with_result(hold, action, result, now, note)
+    return replace(noted, step=hold.step + 1)
+
+
+def with_result(
+    hold: PolicyHold, action: str, result: Result, now: float, note: str = ""
+) -> PolicyHold:
+    """Record how the present step ended, and stay: nothing of it is under way any more."""
+    note = note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 3]}..."
+    one = StepResult(step=hold.step, action=action, result=result, at=now, note=note)
+    return replace(
+        hold,
+        step_since=now,
+        results=(*hold.results, one),
+        work_since=None,
+        work_boot_id="",
+    )
+
+
+def failed(
+    draft: Draft, session: Session, hold: PolicyHold, *, step: Step, result: Result, note: str
+) -> PolicyHold:
+    """Record a failed step, and do what its ``onFailure`` says."""
+    name, now = draft.facts.name, draft.now
+    draft.act("record", hold.policy, f"{step.action} of {hold.policy} {result.value}: {note}")
+    goes_on = step.after_failure is OnFailure.CONTINUE
+    then = (
+        "The remediation goes on with the next step"
+        if goes_on
+        else f"The remediation stops here; `remediator retry {name}` runs the step again"
+    )
+    draft.tell(
+        f"{message_key(session, hold, hold.step)}/failed",
+        f"{name}: {step.action} {result.value}",
+        f"{note}. {then}.",
+        policy=hold.policy,
+        urgency=Urgency.WARNING if goes_on else Urgency.CRITICAL,
+    )
+    if goes_on:
+        return ended(hold, step.action, result, now, note)
+    escalate = step.after_failure is OnFailure.ESCALATE
+    state = HoldState.ESCALATED if escalate else HoldState.HELD
+    return replace(with_result(hold, step.action, result, now, note), state=state)

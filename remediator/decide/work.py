@@ -1,0 +1,230 @@
+"""Steps that take time outside the node object: begun, followed, ended, stopped.
+
+The beginning (``work_since``) is on the node before the first effect: a work is emitted
+behind the patch that says so, and in every later decision until it ends by an outcome or
+by its deadline. What is not emitted any more is stopped by the shell. So a work that was
+begun is always known to the next leader, and one that nobody wants does not go on.
+
+At most one drain, and one work of any other kind, runs on a node at a time. A work that may
+not be written about (everything is paused, the cluster went to dry-run, the node opted out)
+is *suspended*: it is not followed, not taken back, and its deadline does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from remediator.decide.decision import Hold, Outcome, Work
+from remediator.decide.draft import Draft, World
+from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.match import Match
+from remediator.decide.progress import ended, failed, message_key, tries, with_result
+from remediator.decide.session import HoldState, PolicyHold, Result, Session
+from remediator.policy.plan import parse_plan
+from remediator.policy.quantities import format_duration
+from remediator.policy.steps import JobSuccess, Step
+
+
+ASSUMED: Final = {"drain": 120.0, "job": 300.0, "create": 60.0, "webhook": 5.0, "wait": 60.0}
+"""Seconds after which dry-run takes a step for done that it does not really do."""
+
+
+def assumed_seconds(action: str) -> float:
+    """Return how long dry-run takes a step to last."""
+    return ASSUMED.get(action, 0.0)
+
+
+def running(hold: PolicyHold) -> Step | None:
+    """Return the step whose work is under way, if any is."""
+    if hold.work_since is None or hold.state is not HoldState.RUNNING:
+        return None
+    steps = parse_plan(hold.plan).steps
+    step = steps[hold.step] if hold.step < len(steps) else None
+    return step if step is not None and step.works else None
+
+
+def works_of(session: Session) -> Iterator[tuple[PolicyHold, Step]]:
+    """Yield the holds of a session whose work is under way, each with its step."""
+    for hold in session.holds:
+        step = running(hold)
+        if step is not None:
+            yield hold, step
+
+
+def taken(session: Session | None, work_class: str, *, other_than: str) -> str:
+    """Return the policy whose work of this class is under way on the node, "" if none is."""
+    if session is None:
+        return ""
+    return next(
+        (
+            hold.policy
+            for hold, step in works_of(session)
+            if step.work_class == work_class and hold.policy != other_than
+        ),
+        "",
+    )
+
+
+def work_of(facts: NodeFacts, session: Session, hold: PolicyHold, step: Step) -> Work:
+    """Return the work of a hold's present step, which has begun."""
+    since = hold.work_since or hold.step_since
+    return Work(
+        key=message_key(session, hold, hold.step),
+        node=facts.name,
+        uid=facts.uid,
+        policy=hold.policy,
+        step=hold.step,
+        action=step.action,
+        spec=step,
+        session=session.id,
+        attempt=1 + tries(hold, hold.step),
+        since=since,
+        deadline=since + step.limit,
+        boot_id=hold.work_boot_id,
+    )
+
+
+def go_on_with_work(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    *,
+    step: Step,
+    match: Match,
+    verdict: Hold | None,
+    outcomes: Mapping[str, Outcome],
+) -> PolicyHold:
+    """Begin a hold's work where it may begin, follow it, and take in how it ended."""
+    if draft.facts.mode is NodeMode.NOTIFY_ONLY:
+        note = "the node says notify-only"
+        return ended(hold, step.action, Result.CANCELLED, draft.now, note)
+    if hold.work_since is None:
+        return _begin(draft, session, hold, step=step, match=match, verdict=verdict)
+    if draft.refusal() is not None:
+        return hold  # it is suspended with the rest of the decision
+    hold = _resumed(draft, hold)
+    work = work_of(draft.facts, session, hold, step)
+    result, note = _result(draft, work, outcomes)
+    if result is Result.DONE:
+        return ended(hold, step.action, result, draft.now, note)
+    if result is not None:
+        return _failed(draft, session, hold, step=step, result=result, note=note)
+    draft.works.append(work)
+    draft.look_at(work.deadline)
+    return hold
+
+
+def stop_work(now: float, hold: PolicyHold, why: str) -> PolicyHold:
+    """Stop the work of a hold, if any is under way; it is recorded as cancelled."""
+    step = running(hold)
+    if step is None:
+        return hold
+    last = hold.results[-1] if hold.results else None
+    if last is not None and last.step == hold.step and last.result is Result.CANCELLED:
+        hold = replace(hold, results=hold.results[:-1])  # a fault that comes and goes fills no room
+    return with_result(hold, step.action, Result.CANCELLED, now, why)
+
+
+def under_way(facts: NodeFacts) -> tuple[Work, ...]:
+    """Return all work that a node's session says has begun."""
+    session = facts.session
+    if not isinstance(session, Session):
+        return ()
+    return tuple(work_of(facts, session, hold, step) for hold, step in works_of(session))
+
+
+def _begin(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    *,
+    step: Step,
+    match: Match,
+    verdict: Hold | None,
+) -> PolicyHold:
+    """Begin, unless something speaks against it: the beginning is written, then the work wanted."""
+    name, kind = hold.policy, step.work_class
+    other = draft.working.get(kind, "")
+    if other and other != name:
+        draft.hold(Hold(name, "order", f"{other} has a {kind} under way on this node"))
+        return hold
+    if not match.holds:
+        why = "it cannot be told whether the fault is still there"
+        draft.hold(Hold(name, "facts", why, match.next_look))
+        return hold
+    if not match.fresh:
+        why = f"the facts are stale: they permit a cordon, but no new {kind}"
+        draft.hold(Hold(name, "facts", why, match.next_look))
+        return hold
+    if draft.held_by(name, verdict):
+        return hold
+    draft.act(step.action, name, f"{step.action} by {name}: {', '.join(match.reasons)}")
+    draft.disruptive = True
+    draft.working[kind] = name
+    draft.ledger.suspended_since.pop((name, draft.facts.uid), None)
+    hold = replace(hold, work_since=draft.now, work_boot_id=draft.facts.boot_id)
+    work = work_of(draft.facts, session, hold, step)
+    draft.works.append(work)
+    draft.look_at(work.deadline)
+    if draft.world is World.VIRTUAL:
+        draft.look_at(draft.now + assumed_seconds(step.action))
+    return hold
+
+
+def _resumed(draft: Draft, hold: PolicyHold) -> PolicyHold:
+    """Give back the time in which the work was suspended."""
+    since = draft.ledger.suspended_since.pop((hold.policy, draft.facts.uid), None)
+    if since is None or hold.work_since is None:
+        return hold
+    draft.act("record", hold.policy, f"the work of {hold.policy} goes on")
+    return replace(hold, work_since=hold.work_since + max(0.0, draft.now - since))
+
+
+def _result(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> tuple[Result | None, str]:
+    """Return how the work ended, and a note for the record; None while it goes on."""
+    outcome = _outcome(draft, work, outcomes)
+    if outcome is not None and outcome.delivered:
+        return Result.DONE, outcome.note
+    if outcome is not None:
+        return Result.FAILED, outcome.note or "it failed"
+    if draft.now >= work.deadline:
+        return Result.TIMED_OUT, f"it did not end within {format_duration(work.spec.limit)}"
+    return None, ""
+
+
+def _outcome(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> Outcome | None:
+    """Return how the work ended, None while it has not."""
+    facts, known = draft.facts, outcomes.get(work.key)
+    if draft.world is World.VIRTUAL:
+        due = work.since + assumed_seconds(work.action)
+        if known is None and draft.now >= due:
+            return Outcome(key=work.key, delivered=True, note="assumed in dry-run")
+        draft.look_at(due)
+        return known
+    if work.spec.job is None or work.spec.job.success is not JobSuccess.REBOOT:
+        return known
+    rebooted = bool(facts.boot_id) and facts.boot_id != work.boot_id
+    if rebooted and facts.ready:
+        return Outcome(key=work.key, delivered=True, note="the node is back, with a new boot id")
+    if rebooted or (known is not None and known.delivered):
+        return None  # a complete Job proves no reboot; a reboot fails the Job that does it
+    return known
+
+
+def _failed(
+    draft: Draft, session: Session, hold: PolicyHold, *, step: Step, result: Result, note: str
+) -> PolicyHold:
+    """Record a failure: try again where attempts are left, else do as ``onFailure`` says."""
+    allowed = step.job.max_attempts if step.job is not None else 1
+    made = 1 + sum(
+        one.step == hold.step and one.result is not Result.CANCELLED for one in hold.results
+    )
+    draft.working.pop(step.work_class, None)
+    if made % allowed == 0:  # `retry` gives a new set of attempts
+        return failed(draft, session, hold, step=step, result=result, note=note)
+    why = f"{step.action} of {hold.policy} {result.value}: {note}; tried again"
+    draft.act("record", hold.policy, why)
+    return with_result(hold, step.action, result, draft.now, note)

@@ -150,8 +150,27 @@ class AlertGiven(Model):
 class QueryGiven(Model):
     """The answer of a PromQL query, from now on."""
 
-    promql: str = Field(min_length=1, description="As the policy has it.")
-    holds: bool = Field(default=True, description="Whether the node is in the answer.")
+    promql: str = Field(min_length=1, description="As a policy has it.")
+    says: Literal["faulty", "well", "nothing"] = Field(
+        default="faulty",
+        description="The node is in its result; in that of `clearedBy`; in neither. For one of "
+        "`unless`: it has a result, or none.",
+    )
+
+
+class SourceGiven(Model):
+    """What is known of a source of alerts or queries. From the start all of them work."""
+
+    name: str = Field(
+        pattern=r"^(alertmanager|prometheus)/.+$",
+        examples=["alertmanager/main"],
+        description="Its kind and its name in RemediatorConfig.",
+    )
+    ok: bool = Field(default=True, description="It answers, and can be trusted.")
+    alive: bool = Field(
+        default=True, description="Its watchdog fires: the absence of an alert proves something."
+    )
+    why: str = Field(default="", description="Why it is not.")
 
 
 ON_NODES: Final = (
@@ -159,7 +178,17 @@ ON_NODES: Final = (
     "taint", "untaint", "labels", "annotations", "request", "delete", "query",
 )  # fmt: skip
 """Happenings that are about nodes."""
-ON_ALL: Final = ("alert", "pause", "resume", "breakerReset", "restart", "work", "channel", "policy")
+ON_ALL: Final = (
+    "alert",
+    "source",
+    "pause",
+    "resume",
+    "breakerReset",
+    "restart",
+    "work",
+    "channel",
+    "policy",
+)
 """Happenings that are about the cluster or the controller. An alert may name a node, too."""
 
 
@@ -198,6 +227,7 @@ class Happens(Model):
     delete: Empty | None = Field(default=None, description="The Node object is deleted.")
     query: QueryGiven | None = Field(default=None, description="A query's answer.")
     alert: AlertGiven | None = Field(default=None, description="An alert fires or ends.")
+    source: SourceGiven | None = Field(default=None, description="A source fails, or not.")
     pause: PauseGiven | None = Field(default=None, description="`remediator pause`.")
     resume: Empty | None = Field(default=None, description="`remediator resume`.")
     breaker_reset: ResetGiven | None = Field(default=None, description="A breaker is closed.")

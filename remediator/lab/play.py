@@ -73,8 +73,7 @@ def _run(lab: Lab, case: Case, names: Sequence[str], *, zero: float, dry_run: bo
 
 def _look(lab: Lab, wanted: NodeExpected, name: str, *, dry_run: bool) -> Seen:
     phase = lab.timeline.phase(name, lab.now, dry_run=dry_run)
-    facts = None if lab.fleet.get(name) is None else lab.seen(name, dry_run=dry_run)
-    return Seen(wanted, name, facts, phase)
+    return Seen(wanted, name, lab.seen(name, dry_run=dry_run), phase)
 
 
 def end_of(case: Case) -> float:

@@ -54,6 +54,7 @@ class Player:
             "work": self._work,
             "channel": self._channel,
             "policy": self._switch,
+            "source": self._signals.source,
         }
         self._on_node: dict[str, Callable[[str, Any], None]] = {
             "agent": self._agent,
@@ -91,6 +92,9 @@ class Player:
         if switched is not None and switched.policy not in self._lab.policies.active:
             where = ("timeline", index, "policy")
             raise CaseError(f"no policy {switched.policy} is tested here", *where)
+        if happens.query is not None and not self._signals.known(happens.query.promql):
+            message = "no policy here asks this query: write it exactly as the policy does"
+            raise CaseError(message, "timeline", index, "query")
         last = happens.at if happens.until is None else happens.until
         at = happens.at
         while at <= last:

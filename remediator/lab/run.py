@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -29,11 +29,20 @@ from remediator.decide.decision import (
     Outcome,
     PatchNode,
     SendMessage,
+    Work,
     WriteEvent,
 )
-from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.facts import (
+    NOTHING_KNOWN,
+    AlertFact,
+    ClusterFacts,
+    NodeFacts,
+    NodeMode,
+    QueryFact,
+)
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.look import unusable_session
+from remediator.decide.work import assumed_seconds
 from remediator.kube.objects import Node
 from remediator.lab.timeline import Timeline
 from remediator.policy.cluster import ClusterSpec
@@ -44,8 +53,6 @@ from remediator.signals.fleet import Fleet
 MAX_ROUNDS: Final = 1000
 """Decisions about one node at one instant: more is a loop that would never end."""
 SOONEST_LOOK: Final = 0.01
-ASSUMED_SECONDS: Final[Mapping[str, float]] = {"drain": 300.0, "job": 300.0}
-ASSUMED_OTHERWISE: Final = 60.0
 
 
 class LabError(Exception):
@@ -83,14 +90,13 @@ class Assumptions:
     """What the outside does with effects; changed at will while the lab runs."""
 
     work: dict[str, Assumed] = field(default_factory=dict)
-    """By action; see :data:`ASSUMED_SECONDS`."""
+    """By action; others end well after what dry-run assumes."""
     failing: dict[str, str] = field(default_factory=dict)
     """Channels that deliver nothing, and why."""
 
     def of(self, action: str) -> Assumed:
         """Return how work of an action ends."""
-        default = Assumed(ASSUMED_SECONDS.get(action, ASSUMED_OTHERWISE))
-        return self.work.get(action, default)
+        return self.work.get(action) or Assumed(assumed_seconds(action))
 
 
 class Lab:
@@ -122,6 +128,8 @@ class Lab:
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._due: dict[str, float] = {}
         self._running: dict[tuple[bool, str], _Running] = {}
+        self._signals: dict[str, tuple[tuple[AlertFact, ...], Mapping[str, QueryFact]]] = {}
+        self._around = NOTHING_KNOWN
         self.fleet = Fleet(cluster=cluster, clock=self._time)
         self._dry_run: frozenset[str] = frozenset()
         self._take_over()
@@ -141,17 +149,34 @@ class Lab:
             raise KeyError(name)
         return node
 
-    def seen(self, name: str, *, dry_run: bool) -> NodeFacts:
-        """Return a node's facts; ``dry_run``: as they would be, had dry-run acted."""
+    def facts(self, name: str) -> NodeFacts | None:
+        """Return what is known of a node now, with what alerts and queries say of it."""
         facts = self.fleet.get(name)
-        if facts is None:
-            raise KeyError(name)
-        return self.overlay.view(facts) if dry_run else facts
+        return None if facts is None else self._with_signals(facts)
+
+    def seen(self, name: str, *, dry_run: bool) -> NodeFacts | None:
+        """Return a node's facts; ``dry_run``: as they would be, had dry-run acted."""
+        facts = self.facts(name)
+        return self.overlay.view(facts) if dry_run and facts is not None else facts
 
     def put(self, node: Node) -> None:
         """Take in a version of a node, as the watch would bring it now."""
         version = str(next(self._serial) + 1)
         self.fleet.on_event(None, msgspec.structs.replace(node, resource_version=version))
+
+    def set_signals(
+        self, name: str, *, alerts: tuple[AlertFact, ...], queries: Mapping[str, QueryFact]
+    ) -> None:
+        """Take in what alerts and queries say of a node."""
+        self._signals[name] = (alerts, queries)
+        facts = self.facts(name)
+        if facts is not None:
+            self._changed(facts)
+
+    def set_around(self, around: ClusterFacts) -> None:
+        """Take in what is known beside the nodes: sources, all alerts."""
+        self._around = around
+        self._look_at_all()
 
     def remove(self, name: str) -> None:
         """Delete a node."""
@@ -260,7 +285,12 @@ class Lab:
         self.fleet.on_change, self.fleet.on_gone = self._changed, self._gone
         self._due.clear()
 
+    def _with_signals(self, facts: NodeFacts) -> NodeFacts:
+        alerts, queries = self._signals.get(facts.name, ((), {}))
+        return replace(facts, alerts=alerts, queries=queries) if alerts or queries else facts
+
     def _changed(self, facts: NodeFacts) -> None:
+        facts = self._with_signals(facts)
         self.real.ledger.observe(facts, self.now)
         self.virtual.ledger.observe(self.overlay.view(facts), self.now)
         self._enqueue(facts)
@@ -289,7 +319,7 @@ class Lab:
                 self._due[name] = self.now
 
     def _look_at(self, names: Sequence[str]) -> None:
-        nodes = [facts for name in names if (facts := self.fleet.get(name)) is not None]
+        nodes = [facts for name in names if (facts := self.facts(name)) is not None]
         real = self._ask(self.real, nodes)
         virtual = self._ask(self.virtual, self._seen_by_dry_run(nodes))
         for facts in nodes:
@@ -318,6 +348,7 @@ class Lab:
             outcomes=side.outcomes,
             world=side.world,
             now=self.now,
+            cluster_facts=self._around,
         )
         return {one.uid: one for one in decisions}
 
@@ -334,8 +365,7 @@ class Lab:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
             self._due[facts.name] = min(at, self._due.get(facts.name, at))
         wanted = set()
-        effects: Sequence[Any] = decision.effects  # also kinds that take time
-        for effect in effects:
+        for effect in decision.effects:
             if isinstance(effect, PatchNode):
                 if not self._patch(side, effect):
                     break
@@ -348,7 +378,7 @@ class Lab:
 
     def _patch(self, side: Side, effect: PatchNode) -> bool:
         """Write to the node, or to the world of dry-run. False: nothing is written now."""
-        facts = self.fleet.get(effect.name)
+        facts = self.facts(effect.name)
         if facts is None or facts.uid != effect.uid:
             return False
         if side.dry_run:
@@ -392,7 +422,7 @@ class Lab:
             if channel in self.assume.failing
         )
 
-    def _begin(self, side: Side, effect: Any, name: str) -> None:
+    def _begin(self, side: Side, effect: Work, name: str) -> None:
         """Begin work that takes time, unless it is under way or has ended."""
         slot = (side.dry_run, effect.key)
         if slot in self._running or effect.key in side.outcomes:
@@ -400,8 +430,8 @@ class Lab:
         running = self._running[slot] = _Running(name, next(self._serial))
         self.timeline.work(name, effect.policy, effect.action, self.now, dry_run=side.dry_run)
         assumed = self.assume.of(effect.action)
-        if assumed.seconds is None:
-            return
+        if assumed.seconds is None or (side.dry_run and effect.action not in self.assume.work):
+            return  # dry-run's own assumption ends it
 
         def end() -> None:
             if self._running.get(slot) is not running:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 
@@ -31,4 +31,44 @@ class Model(BaseModel):
         validate_default=True,
         validate_by_name=False,
         validate_by_alias=True,
+    )
+
+
+class LabelRequirement(Model):
+    """One expression of a label selector, with Kubernetes' meaning."""
+
+    model_config = schema_keywords(
+        **{
+            "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
+            "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
+    key: LabelKey = Field(description="Of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="`NotIn` also holds where the label is missing."
+    )
+    values: tuple[str, ...] = Field(
+        default=(), strict=False, description="For `In` and `NotIn` only."
+    )
+
+    @model_validator(mode="after")
+    def _values_fit_operator(self) -> Self:
+        if (self.operator in {"In", "NotIn"}) != bool(self.values):
+            raise ValueError(
+                f"{self.operator} takes "
+                + ("at least one value" if self.operator in {"In", "NotIn"} else "no values"),
+            )
+        return self
+
+
+class LabelSelector(Model):
+    """Kubernetes' label selector. Empty selects everything in scope."""
+
+    match_labels: dict[LabelKey, str] = Field(
+        default_factory=dict, description="Labels and their values; all must be there."
+    )
+    match_expressions: tuple[LabelRequirement, ...] = Field(
+        default=(), strict=False, description="Further conditions; all must hold."
     )

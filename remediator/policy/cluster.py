@@ -11,12 +11,12 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from remediator.policy.base import LabelKey, Model, schema_keywords
+from remediator.policy.base import LabelKey, LabelSelector, Model, schema_keywords
+from remediator.policy.drain import Evictions
 from remediator.policy.model import (
     Breaker,
     Budget,
     BudgetPer,
-    LabelSelector,
     Metadata,
     Mode,
     Rates,
@@ -128,6 +128,9 @@ class ClusterSpec(Model):
     )
     breaker: Breaker = Field(
         default_factory=Breaker, description="Of every policy that has none of its own."
+    )
+    evictions: Evictions = Field(
+        default_factory=Evictions, description="How fast drains evict, all together."
     )
     settling: Duration = Field(
         default=60.0,

@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from remediator.policy.base import LabelKey, Model, schema_keywords
+from remediator.policy.base import LabelSelector, Model
 from remediator.policy.quantities import Duration, NodeAmount, StartRate
 from remediator.policy.steps import Step
 from remediator.policy.when import Unless, When
@@ -53,46 +53,6 @@ class BudgetPer(StrEnum):
     POOL = "pool"
     ZONE = "zone"
     CLUSTER = "cluster"
-
-
-class LabelRequirement(Model):
-    """One expression of a label selector, with Kubernetes' meaning."""
-
-    model_config = schema_keywords(
-        **{
-            "if": {"properties": {"operator": {"enum": ["In", "NotIn"]}}},
-            "then": {"required": ["values"], "properties": {"values": {"minItems": 1}}},
-            "else": {"properties": {"values": {"maxItems": 0}}},
-        }
-    )
-
-    key: LabelKey = Field(description="Of the label.")
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="`NotIn` also holds for a node without the label."
-    )
-    values: tuple[str, ...] = Field(
-        default=(), strict=False, description="For `In` and `NotIn` only."
-    )
-
-    @model_validator(mode="after")
-    def _values_fit_operator(self) -> Self:
-        if (self.operator in {"In", "NotIn"}) != bool(self.values):
-            raise ValueError(
-                f"{self.operator} takes "
-                + ("at least one value" if self.operator in {"In", "NotIn"} else "no values"),
-            )
-        return self
-
-
-class LabelSelector(Model):
-    """Kubernetes' label selector. Empty selects every node in scope."""
-
-    match_labels: dict[LabelKey, str] = Field(
-        default_factory=dict, description="Labels and their values; all must be there."
-    )
-    match_expressions: tuple[LabelRequirement, ...] = Field(
-        default=(), strict=False, description="Further conditions; all must hold."
-    )
 
 
 class Nodes(Model):

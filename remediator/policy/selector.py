@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from remediator.policy.model import LabelRequirement, LabelSelector
+from remediator.policy.base import LabelRequirement, LabelSelector
 
 
 def selector_matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

@@ -109,7 +109,7 @@ def _give_back(draft: Draft, session: Session, hold: PolicyHold, step: Step) -> 
             return session, "the cordon is not ours"
         if any(_wants_cordon(one) for one in others):
             return session, "another policy holds the cordon"
-        draft.unschedulable = False
+        draft.unschedulable = False if draft.facts.unschedulable else None
         draft.act("uncordon", hold.policy, why)
         return replace(session, added=replace(added, cordoned=False)), ""
     slot = (step.untaint.key, step.untaint.effect) if step.untaint is not None else ("", "")
@@ -118,7 +118,8 @@ def _give_back(draft: Draft, session: Session, hold: PolicyHold, step: Step) -> 
         return session, "there is no such taint of ours"
     if any(slot in _wanted(one) for one in others):
         return session, "another policy holds the taint"
-    draft.untaint += ours
+    draft.untaint += [one for one in ours if one in draft.facts.taints]
+    draft.taint = [one for one in draft.taint if one not in ours]
     draft.act("untaint", hold.policy, why)
     left = tuple(one for one in added.taints if one.slot != slot)
     return replace(session, added=replace(added, taints=left)), ""

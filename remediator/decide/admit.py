@@ -12,7 +12,7 @@ from remediator.decide.candidate import Candidate
 from remediator.decide.decision import Hold
 from remediator.decide.guards import GUARDS
 from remediator.decide.guards.rate import rates_of
-from remediator.decide.ledger import Ledger
+from remediator.decide.ledger import CORDON, Ledger
 
 
 Verdicts = dict[tuple[str, str], Hold | None]
@@ -44,9 +44,11 @@ def first_hold(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
 
 def _reserve(candidate: Candidate, ledger: Ledger, now: float) -> None:
     """Take the places: once per node, however many policies want it cordoned."""
-    entry = ledger.nodes[candidate.facts.uid]
-    if not (entry.reserved or entry.ours):
-        ledger.reserve(candidate.facts.uid, now)
-        facts = candidate.facts
-        owners = [owner for owner, _ in rates_of(candidate, ledger)]
-        ledger.start(candidate.action, facts.pool, owners, facts.uid, now)
+    facts = candidate.facts
+    entry = ledger.nodes[facts.uid]
+    if candidate.action == CORDON and (entry.reserved or entry.ours):
+        return
+    if not entry.counted or candidate.action == CORDON:
+        ledger.reserve(facts.uid)
+    owners = [owner for owner, _ in rates_of(candidate, ledger)]
+    ledger.start(candidate.action, facts.pool, owners, facts.uid, now)

@@ -36,7 +36,9 @@ from remediator.policy.plan import Plan, parse_plan
 
 TELL_HELD_AFTER: Final = 60.0
 TELL_BLOCKED_AFTER: Final = 3600.0
-_QUIET_GUARDS: Final = frozenset({"waived", "opt-out", "settling", "breaker", "order", "facts"})
+_QUIET_GUARDS: Final = frozenset(
+    {"waived", "opt-out", "settling", "breaker", "order", "facts", "silence"}
+)
 """Holds that people chose, that pass by themselves, or that tell by themselves."""
 
 
@@ -70,6 +72,8 @@ def _refusal(draft: Draft, one: Matched) -> Hold | None:
     outside = out_of_scope(facts, policy)
     if outside:
         return Hold(name, "scope", outside)
+    if one.match.silenced:
+        return Hold(name, "silence", f"{one.match.silenced[0]}: the node stays as it is")
     if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
         return Hold(name, "mode", facts.mode_note)
     tells = any(step.tells for step in policy.spec.steps)

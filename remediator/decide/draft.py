@@ -138,11 +138,16 @@ class Draft:
             ),
         )
 
-    def suspend(self) -> None:
-        """Want all work that is under way, but not now: it stays as it is, no deadline runs."""
-        for work in self.under_way:
+    def suspend(self, policy: str | None = None) -> None:
+        """Want work that is under way, but not now: it stays as it is, no deadline runs.
+
+        ``policy``: only that policy's; None: all.
+        """
+        ours = [one for one in self.under_way if policy in {None, one.policy}]
+        for work in ours:
             self.ledger.suspended_since.setdefault((work.policy, self.facts.uid), self.now)
-        self.works = [replace(work, suspended=True) for work in self.under_way]
+        others = [one for one in self.works if policy not in {None, one.policy}]
+        self.works = [*others, *(replace(work, suspended=True) for work in ours)]
 
     def channels(self, plan: Plan) -> tuple[str, ...]:
         """Return where a policy's people are told: its notify steps, or ``alertsTo``."""

@@ -215,7 +215,8 @@ def waived(history: History, policy: str, instances: tuple[str, ...]) -> bool:
 
 def _cleared(waiver: Waiver, look: Look, now: float) -> bool:
     if waiver.instance != ALL_FAULTS:
-        return instance_answer(waiver.instance, look.facts, now) is Answer.CLEAR
+        answer = instance_answer(waiver.instance, look.facts, now, look.cluster_facts)
+        return answer is Answer.CLEAR
     one = look.matched.get(waiver.policy)
     return one is not None and one.match.answer is Answer.CLEAR
 

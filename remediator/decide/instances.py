@@ -81,6 +81,14 @@ def instance_doubt(instance: str, facts: NodeFacts, now: float, cluster_facts: C
     return query_doubt(fact, cluster_facts, now) if fact is not None else ""
 
 
+def queries_of(instances: Iterable[str], facts: NodeFacts) -> list[QueryFact]:
+    """Return what is known of the queries that a session rests on."""
+    keys = (one.partition(":") for one in instances)
+    return [
+        facts.queries[rest] for kind, _, rest in keys if kind == _QUERY and rest in facts.queries
+    ]
+
+
 @lru_cache(maxsize=256)
 def _clause_of(rest: str) -> ConditionClause | None:
     """Read ``GPULost=True`` of a condition's instance; None if it is none."""

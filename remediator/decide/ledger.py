@@ -26,6 +26,8 @@ from remediator.policy.model import BudgetPer
 from remediator.policy.quantities import Rate
 
 
+CORDON: Final = "cordon"
+"""Class of all steps that take a node out of service; the others are ``drain`` and ``job``."""
 FREE_AFTER: Final = 300.0
 """A node unavailable for this many seconds costs nothing more to cordon."""
 
@@ -133,8 +135,9 @@ class Ledger:
         self.watches: dict[str, Watch] = {}
         self.clear_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
+        self.suspended_since: dict[tuple[str, str], float] = {}
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
-        self._reserved_at: dict[str, float] = {}
+        self._admitted_at: dict[str, float] = {}
         self._unseen: set[str] = set()
         self._waiting: set[str] = set()
         self._woken: set[str] = set()
@@ -153,13 +156,13 @@ class Ledger:
         was = entry.counted
         entry.in_session = session is not None
         entry.escalated = session is not None and session.escalated
-        out = facts.out_of_service
+        out, working = facts.out_of_service, is_worked_on(session)
         entry.ours = out and session is not None and session.takes_capacity
-        entry.unavailable = out or not facts.ready
+        entry.unavailable = is_unavailable(facts)
         entry.unavailable_since = facts.unavailable_since
-        if out:
+        if working or (out and entry.reserved):
             entry.reserved = False
-            self._reserved_at.pop(facts.uid, None)
+            self._admitted_at.pop(facts.uid, None)
         self._recount(entry, was=was)
         if entry.unavailable and entry.unavailable_since is None:
             entry.unavailable_since = now
@@ -185,7 +188,7 @@ class Ledger:
     def forget(self, uid: str) -> None:
         """Drop a node that is gone, with everything remembered of it."""
         entry = self.nodes.pop(uid, None)
-        self._reserved_at.pop(uid, None)
+        self._admitted_at.pop(uid, None)
         if entry is not None:
             self.total.subtract(entry.scopes)
             if entry.counted:
@@ -197,30 +200,29 @@ class Ledger:
             watch.matching.pop(uid, None)
         for source in self.dropped:
             self.undrop(source, uid)
-        for memory in (self.clear_since, self.held_since):
+        for memory in (self.clear_since, self.held_since, self.suspended_since):
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]
 
-    def reserve(self, uid: str, now: float) -> None:
+    def reserve(self, uid: str) -> None:
         """Take a place in the budgets of a node's scopes."""
         entry = self.nodes[uid]
         was = entry.counted
         entry.reserved = True
-        self._reserved_at[uid] = now
         self._recount(entry, was=was)
 
     def refund(self, uid: str) -> None:
         """Give back what the last admission of a node took: its patch was not written."""
-        reserved_at = self._reserved_at.pop(uid, None)
+        admitted_at = self._admitted_at.pop(uid, None)
         entry = self.nodes.get(uid)
-        if reserved_at is None or entry is None or not entry.reserved:
+        if admitted_at is None or entry is None:
             return
         was = entry.counted
         entry.reserved = False
         self._recount(entry, was=was)
         for starts in self._starts.values():
             with suppress(ValueError):
-                starts.remove(Start(reserved_at, uid))
+                starts.remove(Start(admitted_at, uid))
                 self._changed = True
 
     def used_by(self, scope: Scope) -> list[Entry]:
@@ -268,6 +270,7 @@ class Ledger:
         for owner in owners:
             starts = self._starts.setdefault((action, pool, owner), deque(maxlen=MAX_STARTS))
             starts.append(Start(now, uid))
+        self._admitted_at[uid] = now
         self._changed = True
 
     # --- breakers -----------------------------------------------------------------
@@ -349,6 +352,17 @@ def scopes_of(facts: NodeFacts) -> tuple[Scope, ...]:
         Scope(BudgetPer.ZONE, facts.zone),
         Scope(BudgetPer.CLUSTER, ""),
     )
+
+
+def is_worked_on(session: Session | None) -> bool:
+    """Tell whether a step that takes time is under way by a session."""
+    return session is not None and any(hold.work_since is not None for hold in session.holds)
+
+
+def is_unavailable(facts: NodeFacts) -> bool:
+    """Tell whether a node takes a place in the budgets, whoever made it so."""
+    session = facts.session if isinstance(facts.session, Session) else None
+    return facts.out_of_service or not facts.ready or is_worked_on(session)
 
 
 def escalated(entries: Iterable[Entry]) -> list[str]:

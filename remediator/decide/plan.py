@@ -26,6 +26,7 @@ from remediator.decide.endings import (
     unfreeze,
 )
 from remediator.decide.facts import NodeMode
+from remediator.decide.instances import silenced
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import Look, Matched, uncordoned, untainted, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
@@ -143,7 +144,7 @@ def _go_on(
             continue
         hold = _with_new_instances(hold, matched.match)
         where = _where(draft, hold, steps, matched.match)
-        if where is not Recovery.FAULTY:
+        if where not in {Recovery.FAULTY, Recovery.FROZEN}:
             hold = stop_work(draft.now, hold, "the fault has cleared")
         if where in {Recovery.UNDO, Recovery.KEEP}:
             undo = undo or where is Recovery.UNDO
@@ -203,11 +204,24 @@ def _recovered(draft: Draft, session: Session, *, undo: bool) -> None:
 
 def _where(draft: Draft, hold: PolicyHold, steps: Plan, match: Match) -> Recovery:
     """Tell where a hold stands. A job, once begun, is seen through: half a reset is none."""
+    if _left_alone(draft, hold, match):
+        return Recovery.FROZEN
     step = running(hold)
     if step is not None and step.work_class != "drain":
         draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
         return Recovery.FAULTY
     return recovery(draft, hold, steps, match)
+
+
+def _left_alone(draft: Draft, hold: PolicyHold, match: Match) -> bool:
+    """Freeze a hold whose alert people silenced: no step, no undo, and its work stops."""
+    said = next(iter(match.silenced), "") or silenced(hold.instances, draft.facts)
+    if not said:
+        return False
+    draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
+    draft.hold(Hold(hold.policy, "silence", f"{said}: no further step, and nothing is undone"))
+    draft.suspend(hold.policy)
+    return True
 
 
 def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:
@@ -239,11 +253,12 @@ def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> 
 
 def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
     """Tell people once when the facts under a running session go stale."""
-    if not silent(hold, draft.facts, draft.now):
+    why = silent(draft, hold)
+    if not why:
         return
     draft.tell(
         f"{session.id}/{hold.policy}/stale",
-        f"{draft.facts.name}: its agent is silent",
+        f"{draft.facts.name}: {why}",
         f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
         to=draft.channels(steps),
         policy=hold.policy,

@@ -12,7 +12,8 @@ from typing import Final
 from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
-from remediator.decide.match import Answer, Match, instance_answer, speaker
+from remediator.decide.instances import instance_answer, instance_doubt, queries_of, speaker
+from remediator.decide.match import Answer, Match
 from remediator.decide.session import HoldState, PolicyHold, Result
 from remediator.policy.model import RecoverWhen
 from remediator.policy.plan import Plan
@@ -29,6 +30,8 @@ class Recovery(Enum):
 
     FAULTY = auto()
     """The fault is there, or it cannot be told."""
+    FROZEN = auto()
+    """People silenced its alert: no step, and no undo."""
     CLEARING = auto()
     """Clear, but not yet for long enough, or it ends by hand."""
     UNDO = auto()
@@ -65,7 +68,8 @@ def _clear(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:
     facts, now = draft.facts, draft.now
     if not facts.ready or (match is not None and match.answer >= Answer.PENDING):
         return False
-    if any(instance_answer(one, facts, now) is not Answer.CLEAR for one in hold.instances):
+    known = draft.cluster_facts
+    if any(instance_answer(one, facts, now, known) is not Answer.CLEAR for one in hold.instances):
         return False
     return bool(hold.instances) and _newer_than_last_step(draft, hold)
 
@@ -83,12 +87,16 @@ def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:
     return all(
         one.seen > last or (one.type not in OWN_CONDITIONS and one.since > last)
         for one in _speakers(hold.instances, draft.facts)
-    )
+    ) and all(one.seen > last for one in queries_of(hold.instances, draft.facts))
 
 
-def silent(hold: PolicyHold, facts: NodeFacts, now: float) -> bool:
-    """Tell whether a writer that speaks for the hold's faults has not been heard for too long."""
-    return any(not one.fresh(now) for one in _speakers(hold.instances, facts))
+def silent(draft: Draft, hold: PolicyHold) -> str:
+    """Say which writer that speaks for the hold's faults has not been heard for too long."""
+    facts, now = draft.facts, draft.now
+    if any(not one.fresh(now) for one in _speakers(hold.instances, facts)):
+        return "its agent is silent"
+    doubts = (instance_doubt(one, facts, now, draft.cluster_facts) for one in hold.instances)
+    return next(filter(None, doubts), "")
 
 
 def _speakers(instances: tuple[str, ...], facts: NodeFacts) -> list[ConditionFact]:

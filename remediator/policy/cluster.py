@@ -17,11 +17,11 @@ from remediator.policy.model import (
     Breaker,
     Budget,
     BudgetPer,
+    ClusterRates,
     Metadata,
     Mode,
-    Rates,
 )
-from remediator.policy.quantities import Amount, Duration, Rate
+from remediator.policy.quantities import Amount, Duration
 
 
 DEFAULT_BUDGETS: Final = (
@@ -56,6 +56,16 @@ class Zones(Model):
         default="topology.kubernetes.io/zone",
         description="Its value is the zone. Nodes without it form a zone of their own.",
     )
+
+
+class Sanity(Model):
+    """When agents as a whole are not to be believed: more than ``max(minAgents, percent)`` silent.
+
+    Then no new disruptive step rests on what agents say.
+    """
+
+    min_agents: int = Field(default=2, ge=0, description="So many silent ones never matter.")
+    percent: int = Field(default=20, ge=1, le=100, description="Of the GPU nodes with an agent.")
 
 
 class LogChannel(Model):
@@ -122,12 +132,14 @@ class ClusterSpec(Model):
         strict=False,
         description="Hold for every policy. None here and in the policy: 1 per pool, 10% of all.",
     )
-    rates: Rates = Field(
-        default_factory=lambda: Rates(cordon=Rate(10, 600.0)),
-        description="Hold for every policy, per pool. Default: cordon 10/10m.",
+    rates: ClusterRates = Field(
+        default_factory=ClusterRates, description="Hold for every policy, per pool."
     )
     breaker: Breaker = Field(
         default_factory=Breaker, description="Of every policy that has none of its own."
+    )
+    sanity: Sanity = Field(
+        default_factory=Sanity, description="When so many agents are silent that none is believed."
     )
     evictions: Evictions = Field(
         default_factory=Evictions, description="How fast drains evict, all together."

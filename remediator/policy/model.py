@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from remediator.policy.base import LabelSelector, Model
-from remediator.policy.quantities import Duration, NodeAmount, StartRate
+from remediator.policy.quantities import Duration, NodeAmount, Rate, StartRate
 from remediator.policy.steps import Step
 from remediator.policy.when import Unless, When
 from remediator.policy.windows import Window
@@ -81,6 +81,10 @@ class Budget(Model):
     )
 
 
+RATED: Final = ("cordon", "drain", "job")
+"""Classes of actions that rates count apart."""
+
+
 class Rates(Model):
     """How often an action may start, per pool."""
 
@@ -89,6 +93,21 @@ class Rates(Model):
     )
     drain: StartRate | None = Field(default=None, description="Drains begun.")
     job: StartRate | None = Field(default=None, description="Jobs begun: resets, reboots.")
+
+    def of(self, action: str) -> Rate | None:
+        """Return the rate of a class of actions, one of :data:`RATED`."""
+        rate: Rate | None = getattr(self, action) if action in RATED else None
+        return rate
+
+
+class ClusterRates(Rates):
+    """How often an action may start, per pool, whatever the policy says."""
+
+    cordon: StartRate = Field(
+        default=Rate(10, 600.0), description="Nodes cordoned, or tainted so that pods stay away."
+    )
+    drain: StartRate = Field(default=Rate(2, 600.0), description="Drains begun.")
+    job: StartRate = Field(default=Rate(1, 600.0), description="Jobs begun: resets, reboots.")
 
 
 class Breaker(Model):

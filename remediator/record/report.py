@@ -17,7 +17,7 @@ from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause, Scope, escalated
 from remediator.decide.session import Session
 from remediator.policy.cluster import DEFAULT_BUDGETS
-from remediator.policy.model import Budget, BudgetPer, Mode, Rates
+from remediator.policy.model import Budget, BudgetPer, Mode
 from remediator.policy.quantities import Rate, format_rate
 from remediator.record.status import (
     STATUS_VERSION,
@@ -232,11 +232,10 @@ def _rates(world: WorldView, now: float) -> Iterator[RateStatus]:
 
 
 def _rate_of(world: WorldView, action: str, owner: str) -> Rate | None:
-    rates: Rates | None = world.ledger.cluster.rates
-    if owner:
-        active = world.policies.get(owner)
-        rates = active.policy.spec.limits.rate if active else None
-    return rates.cordon if rates is not None and action == "cordon" else None
+    if not owner:
+        return world.ledger.cluster.rates.of(action)
+    active = world.policies.get(owner)
+    return active.policy.spec.limits.rate.of(action) if active else None
 
 
 def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:

@@ -28,7 +28,7 @@ import structlog
 from remediator.decide.ledger import Ledger, LedgerState
 from remediator.kube.backoff import Backoff
 from remediator.kube.errors import Transient
-from remediator.policy.model import Rates
+from remediator.policy.model import RATED, Rates
 from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
 
 
@@ -183,9 +183,10 @@ def used_up(*, pools: Iterable[str], rates: Iterable[tuple[str, Rates]], now: fl
     names = tuple(pools)
     return LedgerState(
         starts={
-            f"cordon {pool} {owner}": (now,) * own.cordon.starts
+            f"{action} {pool} {owner}": (now,) * rate.starts
             for owner, own in rates
-            if own.cordon is not None
+            for action in RATED
+            if (rate := own.of(action)) is not None
             for pool in names
         },
     )

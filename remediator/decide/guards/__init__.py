@@ -23,11 +23,27 @@ from remediator.decide.guards.pause import pause
 from remediator.decide.guards.rate import rate
 from remediator.decide.guards.scope import scope
 from remediator.decide.guards.settling import settling
+from remediator.decide.guards.silence import silence
+from remediator.decide.guards.sources import sources
+from remediator.decide.guards.unless import unless
+from remediator.decide.guards.windows import windows
 from remediator.decide.ledger import Ledger
 
 
 Guard = Callable[[Candidate, Ledger, float], Hold | None]
 
-GUARDS: Final[tuple[Guard, ...]] = (scope, opt_out, pause, settling, breaker, rate, budget)
+GUARDS: Final[tuple[Guard, ...]] = (
+    scope,
+    opt_out,
+    pause,
+    silence,
+    settling,
+    sources,
+    unless,
+    windows,
+    breaker,
+    rate,
+    budget,
+)
 GUARD_NAMES: Final = tuple(guard.__name__.replace("_", "-") for guard in GUARDS)
 """Their names, as holds and audit records give them."""

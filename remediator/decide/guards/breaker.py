@@ -53,7 +53,7 @@ def note(
         watch.backlog.add(facts.uid)
         if watch.drop_unseen:
             ledger.drop(name, {facts.uid})
-    if not match.holds:
+    if not match.holds or match.silenced:
         if match.answer is Answer.CLEAR:
             watch.backlog.discard(facts.uid)
             watch.matching.pop(facts.uid, None)

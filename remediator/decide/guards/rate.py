@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from remediator.decide.candidate import Candidate
 from remediator.decide.decision import Hold
-from remediator.decide.ledger import Ledger
-from remediator.policy.model import Rates
+from remediator.decide.ledger import CORDON, Ledger
 from remediator.policy.quantities import Rate, format_rate
 
 
 def rate(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
     """Hold until the cluster's rate and the policy's own have room in the node's pool."""
-    if ledger.nodes[candidate.facts.uid].ours:
+    if candidate.action == CORDON and ledger.nodes[candidate.facts.uid].ours:
         return None  # it has been started already
     pool = candidate.facts.pool
     for owner, limit in rates_of(candidate, ledger):
@@ -25,10 +24,8 @@ def rate(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:
 
 def rates_of(candidate: Candidate, ledger: Ledger) -> list[tuple[str, Rate]]:
     """Return the rates that apply, each with whose it is ("" for the cluster's)."""
-    given = (("", ledger.cluster.rates), (candidate.policy.name, candidate.policy.spec.limits.rate))
-    limits = ((owner, _limit(rates, candidate.action)) for owner, rates in given)
+    limits = (
+        ("", ledger.cluster.rates.of(candidate.action)),
+        (candidate.policy.name, candidate.policy.spec.limits.rate.of(candidate.action)),
+    )
     return [(owner, limit) for owner, limit in limits if limit is not None]
-
-
-def _limit(rates: Rates, action: str) -> Rate | None:
-    return rates.cordon if action == "cordon" else None

@@ -66,7 +66,7 @@ class Site:
                 "gpuNodes": {"matchLabels": {LABEL: self.cluster.namespace}},
                 "settling": "0s",
                 "budgets": [{"maxUnavailable": "100%", "per": "cluster"}],
-                "rates": {},
+                "rates": {"cordon": "1000/1s", "drain": "1000/1s", "job": "1000/1s"},
                 "breaker": {"minNodes": 1000},
                 **spec,
             },

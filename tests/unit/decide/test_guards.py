@@ -51,7 +51,7 @@ def test_budget_is_what_the_table_says(amount: int | str, limits: list[int], per
         guards = ledger(
             budgets=[{"maxUnavailable": amount, "per": per}],
             breaker={"minNodes": 1000},
-            rates={},
+            rates={"cordon": "1000/1s"},
         )
         bench = fleet(size, size, guards=guards)
         bench.decide()
@@ -186,7 +186,9 @@ def storm(bench: Bench, names: range) -> None:
 
 
 def wide(**more: Any) -> Ledger:
-    return ledger(budgets=[{"maxUnavailable": 100, "per": "cluster"}], rates={}, **more)
+    return ledger(
+        budgets=[{"maxUnavailable": 100, "per": "cluster"}], rates={"cordon": "1000/1s"}, **more
+    )
 
 
 def test_breaker_opens_at_more_than_is_believable_and_says_so_once() -> None:

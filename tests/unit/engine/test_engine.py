@@ -216,7 +216,7 @@ class World_:  # noqa: N801 - the test's whole world; `World` is the product's w
             "mode": "Enforce",
             "settling": "0s",
             "budgets": [{"maxUnavailable": "100%", "per": "cluster"}],
-            "rates": {},
+            "rates": {"cordon": "1000/1s", "drain": "1000/1s", "job": "1000/1s"},
             "breaker": {"minNodes": 1000},
         }
         self.cluster = ClusterSpec.model_validate(base | spec)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from testbed.fake_nvml.models import MODELS, identity
+from testbed.fake_nvml.models import MIB, MODELS, identity
 
 
 NO_ID: Final = 0xFFFFFFFF
@@ -146,7 +147,7 @@ class FakeNvml:
 
     def set_mig(self, gpu: int, *instances: tuple[int, int, str]) -> None:
         """Partition a GPU into `(gi, ci, profile)`; without any, MIG is switched off."""
-        for key in [key for key in self._keys if key.startswith(f"{gpu}.mig")]:
+        for key in [key for key in self._keys if key.startswith((f"{gpu}.mig", f"{gpu}.gi"))]:
             del self._keys[key]
         on = 1 if instances else 0
         self._put(f"{gpu}.mig_current", on)
@@ -157,7 +158,18 @@ class FakeNvml:
             self._put(f"{prefix}.gi", gi)
             self._put(f"{prefix}.ci", ci)
             self._put(f"{prefix}.name", f"{self._keys[f'{gpu}.name']} MIG {profile}")
+            self._share(gpu, number, gi, profile)
         self._write()
+
+    def _share(self, gpu: int, number: int, gi: int, profile: str) -> None:
+        """What an instance has of its own: memory, and activity where there is GPM."""
+        gigabytes = re.search(r"\.(\d+)gb", profile)
+        total = int(gigabytes[1]) * 1024 if gigabytes else 1024
+        for name, mebibytes in (("total", total), ("used", 16), ("reserved", 8)):
+            self._put(f"{gpu}.mig{number}.fb_{name}", mebibytes * MIB)
+        for key, value in list(self._keys.items()):
+            if re.fullmatch(rf"{gpu}\.gpm\d+", key):
+                self._put(f"{gpu}.gi{gi}.{key.partition('.')[2]}", value)
 
     def process(
         self,

@@ -224,6 +224,12 @@ static ret_t get_u64(struct device *device, const char *name, u64 *out) {
     return ret;
 }
 
+static u32 number_of(struct device *device, const char *name) {
+    u32 value = 0;
+    (void)get_u32(device, name, &value);
+    return value;
+}
+
 static ret_t get_text(struct device *device, const char *name, char *out, u32 size) {
     char found[256];
     if (!look_up_of(device->gpu, name, found, sizeof found)) return NOT_SUPPORTED;
@@ -416,6 +422,7 @@ SELECT_GETTER(nvmlDeviceGetPcieThroughput, "pcie_kbps")
 struct utilization { u32 gpu, memory; };
 API ret_t nvmlDeviceGetUtilizationRates(struct device *device, struct utilization *out) {
     ENTER(device);
+    if (number_of(device, "mig_current")) return NOT_SUPPORTED;
     ret_t ret = get_u32(device, "util_gpu", &out->gpu);
     return ret == SUCCESS ? get_u32(device, "util_mem", &out->memory) : ret;
 }
@@ -435,11 +442,18 @@ API ret_t nvmlDeviceValidateInforom(struct device *device) {
         if ((out)->version != VERSION(*(out), number)) return ARGUMENT_VERSION_MISMATCH; \
     } while (0)
 
+/* Memory of the GPU, or of a MIG device: the same keys behind `mig<n>.`. */
+static ret_t get_memory(struct device *device, const char *name, u64 *out) {
+    char key[NAME];
+    if (device->mig < 0) return get_u64(device, name, out);
+    snprintf(key, sizeof key, "mig%d.%s", device->mig, name);
+    return get_u64(device, key, out);
+}
 struct memory { u64 total, free, used; };
 API ret_t nvmlDeviceGetMemoryInfo(struct device *device, struct memory *out) {
     ENTER(device);
-    ret_t ret = get_u64(device, "fb_total", &out->total);
-    if (ret == SUCCESS) ret = get_u64(device, "fb_used", &out->used);
+    ret_t ret = get_memory(device, "fb_total", &out->total);
+    if (ret == SUCCESS) ret = get_memory(device, "fb_used", &out->used);
     if (ret == SUCCESS) out->free = out->total - out->used;
     return ret;
 }
@@ -447,9 +461,9 @@ struct memory2 { u32 version; u64 total, reserved, free, used; };
 API ret_t nvmlDeviceGetMemoryInfo_v2(struct device *device, struct memory2 *out) {
     ENTER(device);
     CHECK_VERSION(out, 2);
-    ret_t ret = get_u64(device, "fb_total", &out->total);
-    if (ret == SUCCESS) ret = get_u64(device, "fb_used", &out->used);
-    if (ret == SUCCESS) ret = get_u64(device, "fb_reserved", &out->reserved);
+    ret_t ret = get_memory(device, "fb_total", &out->total);
+    if (ret == SUCCESS) ret = get_memory(device, "fb_used", &out->used);
+    if (ret == SUCCESS) ret = get_memory(device, "fb_reserved", &out->reserved);
     if (ret == SUCCESS) out->free = out->total - out->used - out->reserved;
     return ret;
 }
@@ -693,12 +707,12 @@ API ret_t nvmlEventSetFree(struct event_set *set) {
     return SUCCESS;
 }
 
-/* ---- GPM: keys `gpm` (1 = supported) and `gpm<id>` ------------------------------------------- */
+/* ---- GPM: keys `gpm` (1 = supported), `gpm<id>`, and with MIG on `gi<n>.gpm<id>` ---------- */
 
 struct gpm_support { u32 version, supported; };
 struct gpm_metric { u32 id; ret_t ret; double value; const char *names[3]; };
 struct gpm_metrics { u32 version, count; void *samples[2]; struct gpm_metric metrics[]; };
-struct gpm_sample { int gpu; };
+struct gpm_sample { int gpu, gi; };
 
 API ret_t nvmlGpmQueryDeviceSupport(struct device *device, struct gpm_support *out) {
     ENTER(device);
@@ -720,20 +734,27 @@ API ret_t nvmlGpmSampleFree(struct gpm_sample *sample) {
 }
 API ret_t nvmlGpmSampleGet(struct device *device, struct gpm_sample *sample) {
     ENTER(device);
-    u32 mig = 0;
-    (void)get_u32(device, "mig_current", &mig);
-    if (mig) return NOT_SUPPORTED;
+    if (number_of(device, "mig_current")) return NOT_SUPPORTED;
     sample->gpu = device->gpu;
+    sample->gi = -1;
+    return SUCCESS;
+}
+API ret_t nvmlGpmMigSampleGet(struct device *device, u32 gi, struct gpm_sample *sample) {
+    ENTER(device);
+    if (!number_of(device, "mig_current")) return NOT_SUPPORTED;
+    sample->gpu = device->gpu;
+    sample->gi = (int)gi;
     return SUCCESS;
 }
 API ret_t nvmlGpmMetricsGet(struct gpm_metrics *out) {
     struct gpm_sample *one = out->samples[0], *two = out->samples[1];
     if (out->version != 1) return ARGUMENT_VERSION_MISMATCH;
-    if (!one || !two || one->gpu < 0 || one->gpu != two->gpu) return INVALID_ARGUMENT;
+    if (!one || !two || one->gpu < 0 || one->gpu != two->gpu || one->gi != two->gi) return INVALID_ARGUMENT;
     ret_t ret = before(__func__, one->gpu);
     for (u32 i = 0; ret == SUCCESS && i < out->count; i++) {
         char key[NAME], found[64];
-        snprintf(key, sizeof key, "gpm%u", out->metrics[i].id);
+        if (one->gi < 0) snprintf(key, sizeof key, "gpm%u", out->metrics[i].id);
+        else snprintf(key, sizeof key, "gi%d.gpm%u", one->gi, out->metrics[i].id);
         int there = look_up_of(one->gpu, key, found, sizeof found);
         out->metrics[i].ret = there ? SUCCESS : NOT_SUPPORTED;
         out->metrics[i].value = there ? strtod(found, NULL) : 0;

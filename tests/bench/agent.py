@@ -170,11 +170,11 @@ def total_mb(pid: int) -> float:
 
 def whole_storm(agent: Agent, machine: GpuMachine) -> dict[str, float]:
     """Append a storm; how fast the whole program is through it, by its own processor time."""
-    data = storm(STORM_LINES)
+    data, counted = storm(STORM_LINES), lines_counted(agent) + STORM_LINES
     spent, begun = cpu_seconds(agent.process.pid), time.monotonic()
     with machine.kernel_log.open("ab") as file:
         file.write(data)
-    while not lines_counted(agent) >= STORM_LINES:
+    while lines_counted(agent) < counted:
         time.sleep(0.02)
     seconds = time.monotonic() - begun
     spent = cpu_seconds(agent.process.pid) - spent

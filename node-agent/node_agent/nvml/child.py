@@ -20,14 +20,17 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from node_agent.nvml.access import bound_gpus, denied, driver_loaded
-from node_agent.nvml.collect import DeviceReader, GpuLostError
+from node_agent.nvml.collect import DeviceReader
 from node_agent.nvml.enumerate import Enumerator, Found
 from node_agent.nvml.events import EventWaiter
+from node_agent.nvml.findings import GpuLostError
+from node_agent.nvml.mig import InstanceReader, first_of_each
 from node_agent.nvml.model import NvmlState, Process
 from node_agent.nvml.processes import ProcessReader
 from node_agent.nvml.protocol import (
@@ -77,6 +80,13 @@ class Opened:
         self.enumeration = enumerator.everything()
         found = self.enumeration.found
         self.readers = [DeviceReader(nvml=nvml, watch=watch, handle=one.handle) for one in found]
+        self.instances = {
+            one.handle.uuid: [
+                InstanceReader(nvml=nvml, watch=watch, gpu=one.handle, instance=instance)
+                for instance in first_of_each(one.instances)
+            ]
+            for one in found
+        }
         self.processes = [ProcessReader(nvml=nvml, watch=watch, handle=one.handle) for one in found]
         self.events: EventWaiter | None = None
 
@@ -89,7 +99,8 @@ class Opened:
 
     def _mig_differs(self, one: Found) -> bool:
         enabled, instances = self._enumerator.mig(one.handle.raw, one.handle.index)
-        return (enabled, instances) != (one.device.mig_enabled, one.device.mig)
+        mig = tuple(instance.of for instance in instances)
+        return (enabled, mig) != (one.device.mig_enabled, one.device.mig)
 
     def close(self) -> None:
         """Stop the event thread, free samples, shut NVML down."""
@@ -97,6 +108,8 @@ class Opened:
             self.events.stop()
         for reader in self.readers:
             reader.close()
+            for instance in self.instances[reader.handle.uuid]:
+                instance.close()
         self._nvml.nvmlShutdown()
 
 
@@ -229,7 +242,18 @@ class Child:
             self._send(values)
             if group is Group.FAST and values.errors and not values.values:
                 why = f"gpu {reader.handle.index} gives nothing but errors"
+            if not values.lost:
+                self._read_instances(opened.instances[reader.handle.uuid], group)
         return why
+
+    def _read_instances(self, readers: Iterable[InstanceReader], group: Group) -> None:
+        for reader in readers:
+            try:
+                values = reader.read(group)
+            except GpuLostError:
+                return  # the next look at the GPU says so
+            if values is not None:
+                self._send(values)
 
     def _read_processes(self, opened: Opened) -> tuple[Process, ...]:
         processes: list[Process] = []

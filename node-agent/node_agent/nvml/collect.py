@@ -17,17 +17,16 @@ from typing import Any, Final
 
 import msgspec
 
+from node_agent.nvml.findings import Findings, GpuLostError, never_there
+from node_agent.nvml.gpm import GpmReader
 from node_agent.nvml.protocol import Group, Values
 from node_agent.nvml.quantities import (
     CALLS,
     EVERY_LINK,
     FIELDS,
-    GPM,
     Call,
     Field,
     Kind,
-    OutOfRangeError,
-    Quantity,
     Scope,
     bit_error_rate,
     rate,
@@ -35,25 +34,8 @@ from node_agent.nvml.quantities import (
 from node_agent.nvml.watch import Watch
 
 
-_NEVER_THERE: Final = frozenset(
-    {
-        2,  # INVALID_ARGUMENT: a field id or selector that this driver does not know
-        3,  # NOT_SUPPORTED
-        13,  # FUNCTION_NOT_FOUND: an older library
-        25,  # ARGUMENT_VERSION_MISMATCH: it knows other versions of the struct
-        26,  # DEPRECATED
-    }
-)
-_NOT_NOW: Final = frozenset({6, 21, 27})  # NOT_FOUND, NO_DATA, NOT_READY
-_LOST: Final = 15
 _CORRUPTED_INFOROM: Final = 14
 _ENABLED: Final = 1
-_GPM_PAUSE_SECONDS: Final = 0.1
-"""Two samples closer than this give no metrics (nvml.h)."""
-
-
-class GpuLostError(Exception):
-    """A call answered GPU_IS_LOST."""
 
 
 class Handle(msgspec.Struct, frozen=True):
@@ -84,9 +66,18 @@ class DeviceReader:
         self._absent: set[str] = set()
         self._absent_fields: set[tuple[int, int]] = set()
         self._counters: dict[str, tuple[float, int]] = {}
-        self._sample: tuple[float, Any] | None = None
-        self._values: dict[str, float] = {}
-        self._errors: dict[str, str] = {}
+        self._findings = Findings()
+        self._gpm = (
+            GpmReader(
+                nvml=nvml,
+                watch=watch,
+                about=self._about,
+                fill=nvml.nvmlGpmSampleGet,
+                of=(handle.raw,),
+            )
+            if handle.gpm
+            else None
+        )
         self._own: dict[str, Callable[[Any], Any]] = {
             "memory_info_v2": self._memory_info,
             "nvlink_states": self._nvlink_states,
@@ -98,11 +89,12 @@ class DeviceReader:
 
     def read(self, group: Group) -> Values:
         """Everything of this group that there is now."""
-        self._values, self._errors = {}, {}
+        findings = self._findings = Findings()
         lost = False
         try:
             if group is Group.GPM:
-                self._read_gpm()
+                if self._gpm is not None:
+                    self._gpm.read(findings)
             else:
                 self._read_fields([row for row in FIELDS if row.group is group])
                 for call in CALLS:
@@ -110,30 +102,29 @@ class DeviceReader:
                         self._read_call(call)
         except GpuLostError:
             lost = True
-        return Values(self.handle.uuid, group, self._values, self._errors, lost)
+        return Values(self.handle.uuid, group, findings.values, findings.errors, lost)
 
     def close(self) -> None:
         """Free what NVML allocated for this device."""
-        if self._sample is not None:
-            self._nvml.nvmlGpmSampleFree(self._sample[1])
-            self._sample = None
+        if self._gpm is not None:
+            self._gpm.close()
 
     # -- getters --
 
     def _read_call(self, call: Call) -> None:
         key = f"{call.function}{call.arguments}"
-        wanted = [out for out in call.outputs if out[0].name not in self._values]
+        wanted = [out for out in call.outputs if out[0].name not in self._findings.values]
         if not wanted or key in self._absent:
             return
         names = [quantity.name for quantity, _ in wanted]
         try:
             result = self._call(self._function(call.function), *call.arguments)
         except self._nvml.NVMLError as error:
-            if self._sort_out(error, names):
+            if self._findings.failed(error, names):
                 self._absent.add(key)
             return
         for quantity, part in wanted:
-            self._keep(quantity, _part(result, part))
+            self._findings.keep(quantity, _part(result, part))
 
     def _function(self, name: str) -> Callable[..., Any] | None:
         own = self._own.get(name)
@@ -145,26 +136,6 @@ class DeviceReader:
         if function in self._own.values():
             return function(self.handle.raw)
         return self._watch.call(function, self.handle.raw, *arguments, about=self._about)
-
-    def _sort_out(self, error: Any, names: Sequence[str]) -> bool:
-        """Note a failed call. True: it will never work on this device."""
-        if error.value == _LOST:
-            raise GpuLostError from error
-        if error.value in _NEVER_THERE:
-            return True
-        if error.value not in _NOT_NOW:
-            self._errors.update(dict.fromkeys(names, str(error)))
-        return False
-
-    def _keep(self, quantity: Quantity, raw: float) -> None:
-        try:
-            value = quantity.convert(raw)
-        except OutOfRangeError as error:
-            self._errors[quantity.name] = str(error)
-            return
-        if value is not None:
-            self._values[quantity.name] = value
-            self._errors.pop(quantity.name, None)
 
     # -- getters that need more than a call --
 
@@ -182,7 +153,7 @@ class DeviceReader:
                     self._nvml.nvmlDeviceGetNvLinkState, raw, link, about=self._about
                 )
             except self._nvml.NVMLError as error:
-                if error.value in _NEVER_THERE and link:
+                if never_there(error) and link:
                     continue  # this one link is not wired up
                 raise
             up += state == _ENABLED
@@ -246,7 +217,7 @@ class DeviceReader:
                 about=self._about,
             )
         except self._nvml.NVMLError as error:
-            if self._sort_out(error, [row.quantity.name for row in rows]):
+            if self._findings.failed(error, [row.quantity.name for row in rows]):
                 self._absent_fields.update((row.id, scope) for row, scope in asked)
             return
         now = time.monotonic()
@@ -271,7 +242,7 @@ class DeviceReader:
     def _field_value(self, row: Field, scope: int, answer: Any) -> float | None:
         if answer.nvmlReturn:
             error = self._nvml.NVMLError(answer.nvmlReturn)
-            if self._sort_out(error, [row.quantity.name]):
+            if self._findings.failed(error, [row.quantity.name]):
                 self._absent_fields.add((row.id, scope))
             return None
         return field_number(self._nvml, answer)
@@ -279,65 +250,26 @@ class DeviceReader:
     def _keep_field(self, row: Field, found: list[float], now: float) -> None:
         name = row.quantity.name
         if row.kind is Kind.BIT_ERROR_RATE:
-            self._keep(row.quantity, max(bit_error_rate(int(raw)) for raw in found))
+            self._findings.keep(row.quantity, max(bit_error_rate(int(raw)) for raw in found))
         elif row.kind is Kind.RATE:
             before, after = self._counters.get(name), (now, int(sum(found)))
             self._counters[name] = after
             per_second = rate(before, after) if before is not None else None
             if per_second is not None:
-                self._keep(row.quantity, per_second)
+                self._findings.keep(row.quantity, per_second)
         elif len(found) == 1:
-            self._keep(row.quantity, found[0])
+            self._findings.keep(row.quantity, found[0])
         else:
-            self._keep(row.quantity, sum(raw for raw in found if raw not in _BLANK_SUMMANDS))
+            self._findings.keep(
+                row.quantity, sum(raw for raw in found if raw not in _BLANK_SUMMANDS)
+            )
 
     def _add_up_nvlink(self) -> None:
         both = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
-        if all(name in self._values for name in both):
-            self._values["nvlink_rate_bytes_per_s"] = sum(self._values[name] for name in both)
-
-    # -- GPM --
-
-    def _read_gpm(self) -> None:
-        if not self.handle.gpm or "gpm" in self._absent:
-            return
-        try:
-            self._compare_samples()
-        except self._nvml.NVMLError as error:
-            if self._sort_out(error, [quantity.name for quantity in GPM.values()]):
-                self._absent.add("gpm")
-
-    def _compare_samples(self) -> None:
-        nvml = self._nvml
-        before = self._sample
-        now = time.monotonic()
-        if before is not None and now - before[0] < _GPM_PAUSE_SECONDS:
-            return
-        sample = nvml.nvmlGpmSampleAlloc()
-        try:
-            self._watch.call(nvml.nvmlGpmSampleGet, self.handle.raw, sample, about=self._about)
-        except nvml.NVMLError:
-            nvml.nvmlGpmSampleFree(sample)
-            raise
-        self._sample = (now, sample)
-        if before is None:
-            return
-        try:
-            self._keep_gpm(before[1], sample)
-        finally:
-            nvml.nvmlGpmSampleFree(before[1])
-
-    def _keep_gpm(self, before: Any, after: Any) -> None:
-        query = self._nvml.c_nvmlGpmMetricsGet_t()
-        query.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-        query.numMetrics = len(GPM)
-        query.sample1, query.sample2 = before, after
-        for number, metric in enumerate(GPM):
-            query.metrics[number].metricId = metric
-        self._watch.call(self._nvml.nvmlGpmMetricsGet, query, about=self._about)
-        for number, quantity in enumerate(GPM.values()):
-            if query.metrics[number].nvmlReturn == 0:
-                self._keep(quantity, query.metrics[number].value)
+        if all(name in self._findings.values for name in both):
+            self._findings.values["nvlink_rate_bytes_per_s"] = sum(
+                self._findings.values[name] for name in both
+            )
 
 
 _BLANK_SUMMANDS: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from node_agent.nvml.collect import Handle, field_number
+from node_agent.nvml.mig import Instance
 from node_agent.nvml.model import Device, Driver, MigInstance
 from node_agent.nvml.quantities import LIMIT_FIELDS, OutOfRangeError, as_signed
 from node_agent.nvml.watch import Watch
@@ -29,10 +30,11 @@ _MILLI: Final = 1e-3
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One device, with the handle under which NVML knows it."""
+    """One device and its MIG instances, with the handles under which NVML knows them."""
 
     device: Device
     handle: Handle
+    instances: tuple[Instance, ...] = ()
 
 
 class Enumeration(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ class Enumerator:
                 any_lost = any_lost or error.value == _LOST
         return Enumeration(self._driver(), tuple(found), unanswered, any_lost)
 
-    def mig(self, raw: Any, index: int) -> tuple[bool | None, tuple[MigInstance, ...]]:
+    def mig(self, raw: Any, index: int) -> tuple[bool | None, tuple[Instance, ...]]:
         """Whether MIG is on (None: no such thing), and its instances now."""
         mode = self._ask(index, self._nvml.nvmlDeviceGetMigMode, raw)
         if mode is None:
@@ -86,7 +88,7 @@ class Enumerator:
             handle = self._ask(index, self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, raw, number)
             instance = self._instance(index, handle) if handle is not None else None
             if instance is not None:
-                instances.append(instance)
+                instances.append(Instance(instance, handle))
         return True, tuple(instances)
 
     def _driver(self) -> Driver:
@@ -119,7 +121,7 @@ class Enumerator:
             int(fields.get(_C2C_LINK_COUNT, 0)),
             self._has_gpm(index, raw),
         )
-        mig_enabled, mig = self.mig(raw, index)
+        mig_enabled, instances = self.mig(raw, index)
         capability = self._ask(index, nvml.nvmlDeviceGetCudaComputeCapability, raw)
         device = Device(
             index=index,
@@ -134,13 +136,13 @@ class Enumerator:
             architecture=self._architecture(index, raw),
             compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
             mig_enabled=mig_enabled,
-            mig=mig,
+            mig=tuple(instance.of for instance in instances),
             supports=self._supports(index, handle, fields, mig_enabled=mig_enabled),
             event_mask=self._ask(index, nvml.nvmlDeviceGetSupportedEventTypes, raw) or 0,
             limits=self._limits(index, raw, fields),
             labels=self._labels(index, raw),
         )
-        return Found(device, handle)
+        return Found(device, handle, instances)
 
     def _fields(self, index: int, raw: Any) -> dict[int, float]:
         ids = [*LIMIT_FIELDS, _LINK_COUNT, _C2C_LINK_COUNT, _ROW_REMAP_PENDING]

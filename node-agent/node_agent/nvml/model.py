@@ -90,7 +90,7 @@ class Driver(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The latest values of one device.
+    """The latest values of one device, or of what a MIG instance has of its own.
 
     ``errors``: NVML's text by quantity, for those that could not be read. NotSupported is
     not an error: such a quantity is in neither. ``at`` is when the newest value came.
@@ -143,7 +143,8 @@ class NvmlView(msgspec.Struct, frozen=True, kw_only=True):
 
     While ``state`` is not OK, devices, readings and processes stay as they were last seen:
     their age tells. ``lost``: UUIDs of devices that answered GPU_IS_LOST; they stay in
-    ``devices``. ``unanswered``: NVML's error text by index, for devices that it counts but does
+    ``devices``. ``readings`` are by UUID, of a device or of the first MIG instance of each GPU
+    instance. ``unanswered``: NVML's error text by index, for devices that it counts but does
     not hand out; after a restart of the agent their UUIDs are not known. ``bound``: how many
     GPUs the driver has; with more than ``devices``, some cannot be opened here (a GPU that was
     added has no device node in a container that ran before). ``events_error``: why events are

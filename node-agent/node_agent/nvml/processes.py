@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from node_agent.nvml.collect import GpuLostError, Handle
+from node_agent.nvml.collect import Handle
+from node_agent.nvml.findings import GpuLostError
 from node_agent.nvml.model import Process
 from node_agent.nvml.watch import Watch
 

@@ -106,7 +106,7 @@ class Failed(_Message, frozen=True):
 
 
 class Values(_Message, frozen=True):
-    """One group of one device. ``lost``: it answered GPU_IS_LOST."""
+    """One group of one device or MIG instance. ``lost``: the device answered GPU_IS_LOST."""
 
     uuid: str
     group: Group

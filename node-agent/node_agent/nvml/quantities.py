@@ -142,6 +142,14 @@ def _one(
 _F: Final = Group.FAST
 _S: Final = Group.SLOW
 
+MEMORY: Final = (
+    (_bytes("fb_total_bytes"), "total"),
+    (_bytes("fb_used_bytes"), "used"),
+    (_bytes("fb_free_bytes"), "free"),
+    (_bytes("fb_reserved_bytes"), "reserved"),
+)
+"""What version 2 of the memory struct says, of a GPU as of a MIG instance."""
+
 CALLS: Final[tuple[Call, ...]] = (
     _one(_F, "nvmlDeviceGetTemperature", _celsius("gpu_temp_c"), arg=0),
     _one(_F, "nvmlDeviceGetTemperatureV", _celsius("gpu_temp_c"), arg=0),
@@ -157,25 +165,8 @@ CALLS: Final[tuple[Call, ...]] = (
     _one(_F, "nvmlDeviceGetEncoderUtilization", _percent("enc_util_pct"), of=0),
     _one(_F, "nvmlDeviceGetDecoderUtilization", _percent("dec_util_pct"), of=0),
     _one(_F, "nvmlDeviceGetPowerUsage", _watts("power_w")),
-    Call(
-        _F,
-        "memory_info_v2",
-        (
-            (_bytes("fb_total_bytes"), "total"),
-            (_bytes("fb_used_bytes"), "used"),
-            (_bytes("fb_free_bytes"), "free"),
-            (_bytes("fb_reserved_bytes"), "reserved"),
-        ),
-    ),
-    Call(
-        _F,
-        "nvmlDeviceGetMemoryInfo",
-        (
-            (_bytes("fb_total_bytes"), "total"),
-            (_bytes("fb_used_bytes"), "used"),
-            (_bytes("fb_free_bytes"), "free"),
-        ),
-    ),
+    Call(_F, "memory_info_v2", MEMORY),
+    Call(_F, "nvmlDeviceGetMemoryInfo", MEMORY[:3]),
     _one(_F, "nvmlDeviceGetCurrentClocksEventReasons", Quantity("clocks_event_reasons")),
     _one(_F, "nvmlDeviceGetCurrentClocksThrottleReasons", Quantity("clocks_event_reasons")),
     _one(_F, "nvmlDeviceGetFanSpeed", Quantity("fan_pct", high=200)),

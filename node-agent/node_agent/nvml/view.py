@@ -33,6 +33,7 @@ def enumerated(parts: Parts, message: Enumerated) -> Parts:
     lost = missing if message.any_lost else []
     devices: list[Device] = sorted([*found.values(), *lost], key=lambda device: device.index)
     kept = {device.uuid for device in devices}
+    kept |= {instance.uuid for device in devices for instance in device.mig}
     parts = Parts(
         parts.view, {uuid: groups for uuid, groups in parts.groups.items() if uuid in kept}
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.nvml.model import MigInstance, NvmlState
+from node_agent.nvml.model import MigInstance, NvmlState, NvmlView
 from testbed.fake_nvml import FakeNvml
 from tests.integration.agent.nvml.watching import Watched
 
@@ -168,4 +168,35 @@ async def test_mig_is_found_when_it_is_switched_on_changed_and_off(
     )
     driver.set_mig(0)
     await watched.until(lambda view: view.devices[0].mig_enabled is False, "no MIG")
+    assert watched.view.restarts == 0
+
+
+async def test_an_instance_of_mig_has_its_own_memory_and_activity(
+    watched: Watched, driver: FakeNvml
+) -> None:
+    await watched.in_state(NvmlState.OK)
+    driver.set_mig(0, (1, 0, "3g.71gb"), (2, 0, "1g.18gb"), (2, 1, "1g.18gb"))
+    driver.set(0, **{"mig1.fb_used": 5 << 30, "gi2.gpm5": 50.0})
+    await watched.until(lambda view: len(view.devices[0].mig) == 3, "three instances")
+    large, small, same_gi = (mig.uuid for mig in watched.view.devices[0].mig)
+
+    def complete(view: NvmlView) -> bool:
+        reading = view.readings.get(small)
+        return reading is not None and "gpm_tensor_ratio" in reading.values
+
+    readings = (await watched.until(complete, "values of the instance")).readings
+    assert same_gi not in readings
+    assert readings[small].values["fb_used_bytes"] == 5 << 30
+    assert readings[small].values["gpm_tensor_ratio"] == pytest.approx(0.5)
+    assert readings[large].values["fb_total_bytes"] == 71 << 30
+    assert readings[large].values["gpm_tensor_ratio"] == pytest.approx(0.04)
+    assert "gpu_temp_c" not in readings[small].values
+    whole = watched.reading(0).values
+    assert whole["gpu_temp_c"] == 33
+    # NVML answers NotSupported for both while MIG is on.
+    assert not {"gpu_util_pct", "gpm_tensor_ratio"} & whole.keys()
+    driver.fail("nvmlDeviceGetMemoryInfo_v2", 999)
+    await watched.until(lambda view: "fb_used_bytes" in view.readings[small].errors, "an error")
+    driver.set_mig(0)
+    await watched.until(lambda view: small not in view.readings, "no MIG")
     assert watched.view.restarts == 0

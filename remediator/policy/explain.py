@@ -22,6 +22,8 @@ from remediator.policy.cluster import URL_PATTERN
 from remediator.policy.model import NAME_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
 from remediator.policy.steps import REASON_PATTERN
+from remediator.policy.when import LABEL_NAME_PATTERN
+from remediator.policy.windows import DATE_PATTERN, TIME_PATTERN
 from remediator.policy.yaml import Document
 
 
@@ -32,6 +34,9 @@ _PATTERNS: Final = {
     LABEL_KEY_PATTERN: "a label key: name or domain.example/name, "
     "with letters, digits, -, _ and . in the name",
     REASON_PATTERN: "a reason: letters and digits, starting with a capital (GPURemediation)",
+    LABEL_NAME_PATTERN: "a label of Prometheus: letters, digits and _, not beginning with a digit",
+    TIME_PATTERN: 'a time of day in quotes, from "00:00" to "24:00"',
+    DATE_PATTERN: 'a date in quotes, such as "2026-12-24"',
     URL_PATTERN: "an address that starts with http:// or https://",
 }
 _KINDS: Final = {
@@ -52,6 +57,8 @@ _BOUNDS: Final = {
     "too_short": ("min_length", "this list is empty", "it needs at least {} entry"),
 }
 _SHOWN: Final = 60
+_MAX_HOMES: Final = 3
+"""Places named for a key: those nearest to the top. Entries that nest have the same keys again."""
 
 
 def explain(
@@ -102,7 +109,7 @@ def _unknown_key(document: Document, model: type[BaseModel], at: Location) -> Pr
     where = format_path(at[:-1]) or "the document"
     message = f"unknown key {key} in {where}"
     meant = closest(key, known)
-    homes = [] if meant else sorted(_homes(model, key))
+    homes = [] if meant else sorted(_homes(model, key), key=_depth)[:_MAX_HOMES]
     if meant:
         fix = f"did you mean {meant}?"
     elif homes:
@@ -230,6 +237,10 @@ def nested_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for arg in get_args(annotation) if (found := nested_model(arg))), None)
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("."), path
 
 
 def _homes(model: type[BaseModel], key: str, prefix: str = "") -> Iterator[str]:

@@ -11,7 +11,13 @@ from typing import Any, Final
 from remediator.policy.base import Model
 from remediator.policy.cluster import RemediatorConfig
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.quantities import DURATION_PATTERN, format_duration
+from remediator.policy.quantities import (
+    DURATION_PATTERN,
+    RATE_PATTERN,
+    Rate,
+    format_duration,
+    format_rate,
+)
 
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -45,6 +51,8 @@ def _tidy(value: Any) -> Any:
     }
     if kept.get("pattern") == DURATION_PATTERN and isinstance(kept.get("default"), float):
         kept["default"] = format_duration(kept["default"])
+    if kept.get("pattern") == RATE_PATTERN and isinstance(kept.get("default"), list):
+        kept["default"] = format_rate(Rate(*kept["default"]))
     if "patternProperties" in kept:
         kept["additionalProperties"] = False  # a key that is no label key
     if isinstance(kept.get("description"), str):

@@ -131,7 +131,10 @@ def desired(
     # What is only a count does not hurry; who, what and how bad does.
     urgent = (
         *((c.type, c.status, c.reason) for c in conditions),
-        *sorted((f.key, f.severity, f.action, f.boot_id) for f in health.faults.values()),
+        *sorted(
+            (f.key, f.severity, f.action, f.boot_id, f.pid is not None, f.pods)
+            for f in health.faults.values()
+        ),
     )
     return Desired(conditions, encode_report(faults, boot_id=health.boot_id), health.faults, urgent)
 

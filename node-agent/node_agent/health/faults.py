@@ -181,10 +181,24 @@ def seen_again(fault: OpenFault, seen: Seen, *, boot_id: str, window: float) -> 
         boot_id=boot_id,
         pid=fault.pid if report.pid is None else report.pid,
         process=report.process or fault.process,
-        pods=tuple(dict.fromkeys((*fault.pods, *seen.pods)))[:MAX_PODS],
+        pods=_pods(fault, seen, new=new),
         sources=fault.sources if seen.source in fault.sources else (*fault.sources, seen.source),
         guessed=fault.guessed and seen.vague,
     )
+
+
+def _pods(fault: OpenFault, seen: Seen, *, new: bool) -> tuple[str, ...]:
+    """The pods that the fault has hit, as more is told of it.
+
+    A report of an application error that does not name the process may concern every pod on
+    the GPU; one of the same episode that names it knows better, whichever comes first.
+    """
+    if seen.report.application and seen.pods and not new:
+        if seen.report.pid is None and fault.pid is not None and fault.pods:
+            return fault.pods
+        if seen.report.pid is not None and fault.pid is None and fault.count == 1:
+            return seen.pods[:MAX_PODS]
+    return tuple(dict.fromkeys((*fault.pods, *seen.pods)))[:MAX_PODS]
 
 
 def restored(fault: Fault) -> OpenFault:

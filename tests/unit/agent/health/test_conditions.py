@@ -142,6 +142,13 @@ def test_counts_alone_are_not_urgent() -> None:
     assert first.annotation != second.annotation
 
 
+def test_whose_fault_it_is_is_urgent() -> None:
+    unnamed = health_of(xid(13, 1.0, "Graphics Exception: ESR"))
+    named = observe(unnamed, [xid(13, 1.0, "pid=7, name=train, G", new=False)], boot_id="boot-1")
+    first, second = (desired(h, UP, written=()) for h in (unnamed, named))
+    assert first.urgent != second.urgent
+
+
 def test_the_annotation_carries_what_the_state_knows() -> None:
     report = decode_report(desired(health_of(xid(79, 1.0)), UP, written=()).annotation)
     (fault,) = report.faults

@@ -190,6 +190,19 @@ def test_a_uuid_that_the_log_names_later_is_added_to_open_faults() -> None:
     assert identify(health, [(GPU, "GPU-1")]) is health
 
 
+@pytest.mark.parametrize("named_first", [True, False])
+def test_an_application_error_hits_the_pod_of_its_process_alone(*, named_first: bool) -> None:
+    everyone, owner = ("ml/a", "ml/b"), ("ml/b",)
+    unnamed = msgspec.structs.replace(xid(13, 0.0, "Graphics Exception: ESR"), pods=everyone)
+    named = msgspec.structs.replace(xid(13, 0.0, "pid=7, name=train, Graphics"), pods=owner)
+    first, second = (named, unnamed) if named_first else (unnamed, named)
+    later = msgspec.structs.replace(second, new_episode=False)
+    (fault,) = seen(first, later).faults.values()
+    assert fault.pods == owner
+    (fault,) = seen(first, later, unnamed).faults.values()
+    assert set(fault.pods) == set(everyone), "another episode, of nobody knows whom"
+
+
 def test_a_lost_state_comes_back_from_the_annotation() -> None:
     before = seen(xid(79, 1.0), xid(154, 1.0, RESET_WANTED), xid(64, 1.0))
     annotation = encode_report(

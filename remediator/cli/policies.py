@@ -1,29 +1,40 @@
-"""`policy check` and `policy schema`: no cluster needed."""
+"""`policy check` (schema, then lint) and `policy schema`: no cluster needed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
 
 from remediator.cli.failure import Failure
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.load import find_files, load_config, load_policies
+from remediator.policy.explain import closest
+from remediator.policy.lint import RULES, Rule, Severity, lint
+from remediator.policy.load import ParsedFile, load_config, load_files
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.schema import KINDS, json_schema
 
 
-def check(paths: Sequence[Path], *, config: Path | None, output: str) -> None:
-    """Check files and print every problem.
+def check(
+    paths: Sequence[Path],
+    *,
+    config: Path | None,
+    rules: Sequence[str],
+    strict: bool,
+    output: str,
+) -> None:
+    """Check files against the schema, then by the lint rules, and print every problem.
 
     Raises:
-        Failure: something is wrong (2).
+        Failure: no such rule (2).
+        typer.Exit: something is wrong (2); with ``strict``, a warning is, too.
     """
+    wanted = _rules(rules)
     problems: list[Problem] = []
-    names: list[str] = []
+    files: Sequence[ParsedFile] = ()
     cluster: ClusterSpec | None = None
     if config is not None:
         try:
@@ -31,22 +42,47 @@ def check(paths: Sequence[Path], *, config: Path | None, output: str) -> None:
         except PolicyError as error:
             problems += error.problems
     try:
-        names = [policy.name for policy in load_policies(paths, cluster=cluster)]
-        files = find_files(paths)
+        files = load_files(paths)
     except PolicyError as error:
         problems += error.problems
-        files = []
     if not problems and not files:
-        problems = [
-            Problem(file=str(path), message="no policy file (*.yaml, *.yml) in here")
-            for path in paths
-        ]
+        message = "no policy file (*.yaml, *.yml) in here"
+        problems = [Problem(file=str(path), message=message) for path in paths]
+    problems += lint_files(files, cluster, wanted)
+    names = [one.policy.name for file in files for one in file.policies]
+    wrong = [one for one in problems if strict or one.severity == Severity.ERROR]
     if output == "json":
-        typer.echo(json.dumps(_report(problems, names), indent=2))
+        typer.echo(json.dumps(_report(problems, names, ok=not wrong), indent=2))
     else:
         _print(problems, names, len(files), checked_channels=cluster is not None)
-    if problems:
+    if wrong:
         raise typer.Exit(2)
+
+
+def lint_files(
+    files: Sequence[ParsedFile], cluster: ClusterSpec | None, rules: Sequence[Rule] = RULES
+) -> list[Problem]:
+    """Return what the rules find in files that are loaded together, as problems with places."""
+    places = {one.policy.name: one.document for file in files for one in file.policies}
+    policies = [one.policy for file in files for one in file.policies]
+    problems = []
+    for found in lint(policies, cluster=cluster, rules=rules):
+        document = places[found.policy]
+        place = document.find(found.at).place
+        problem = document.problem(place, found.message, at=found.at, fix=found.fix)
+        problems.append(replace(problem, rule=found.rule.id, severity=found.rule.severity.value))
+    return sorted(problems, key=lambda one: (one.file, one.line, one.column))
+
+
+def _rules(names: Sequence[str]) -> Sequence[Rule]:
+    """Return the rules of these names; none named: all."""
+    known = {one.id: one for one in RULES}
+    for name in names:
+        if name not in known:
+            meant = closest(name, list(known))
+            hint = f"did you mean {meant}?" if meant else f"rules: {', '.join(known)}"
+            raise Failure(f"error: no lint rule {name}; {hint}", code=2)
+    return [known[name] for name in names] if names else RULES
 
 
 def schema(kind: str) -> None:
@@ -65,18 +101,21 @@ def _print(
 ) -> None:
     for problem in problems:
         typer.echo(render(problem))
-    if problems:
-        count = len(problems)
-        typer.echo(f"{count} problem{'s' if count > 1 else ''}", err=True)
+    errors = sum(one.severity == Severity.ERROR for one in problems)
+    warnings = len(problems) - errors
+    if errors:
+        more = f", {warnings} warning{'s' * (warnings > 1)}" if warnings else ""
+        typer.echo(f"{errors} problem{'s' * (errors > 1)}{more}", err=True)
         return
-    typer.echo(f"ok: {len(names)} policies in {files} file{'s' if files != 1 else ''}")
+    warned = f", {warnings} warning{'s' * (warnings > 1)}" if warnings else ""
+    typer.echo(f"ok: {len(names)} policies in {files} file{'s' * (files != 1)}{warned}")
     if not checked_channels:
         typer.echo("not checked: whether the channels exist (give --config FILE)")
 
 
-def _report(problems: Sequence[Problem], names: Sequence[str]) -> dict[str, object]:
+def _report(problems: Sequence[Problem], names: Sequence[str], *, ok: bool) -> dict[str, object]:
     return {
-        "ok": not problems,
+        "ok": ok,
         "policies": list(names),
         "problems": [asdict(problem) for problem in problems],
     }

@@ -24,7 +24,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 policy_app = typer.Typer(
-    help="Check policy files; print their JSON schema.", no_args_is_help=True, rich_markup_mode=None
+    help="Check, test, explain and convert policy files.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 breaker_app = typer.Typer(
     help="Breakers that stop a policy when too many nodes match.",
@@ -218,12 +220,17 @@ def policy_check(
     config: Annotated[
         Path | None, typer.Option(help="RemediatorConfig file: also checked, with its channels.")
     ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Lint by this rule only; repeatable.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
     output: Output = "table",
 ) -> None:
-    """Check policy files. Exit code 2 if anything is wrong."""
+    """Check policy files: schema, then lint. Exit code 2 if anything is wrong."""
     from remediator.cli.policies import check
 
-    guarded(check, paths, config=config, output=_format(output))
+    given = {"config": config, "rules": rule or (), "strict": strict, "output": _format(output)}
+    guarded(check, paths, **given)
 
 
 @policy_app.command("test")

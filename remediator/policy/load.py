@@ -51,6 +51,7 @@ class ParsedPolicy:
     policy: RemediationPolicy
     name_place: Place
     mentions: tuple[Mention, ...]
+    document: Document = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +220,21 @@ def load_policies(
     Raises:
         PolicyError: with the problems of all files.
     """
+    parsed = load_files(paths, cluster=cluster)
+    return tuple(one.policy for file in parsed for one in file.policies)
+
+
+def load_files(
+    paths: Iterable[Path], *, cluster: ClusterSpec | None = None
+) -> tuple[ParsedFile, ...]:
+    """Load files and folders at once, as `load_policies` does, with the places of everything.
+
+    Raises:
+        PolicyError: with the problems of all files.
+    """
     problems: list[Problem] = []
     owners: dict[str, str] = {}
-    policies: list[RemediationPolicy] = []
+    files: list[ParsedFile] = []
     for path in find_files(paths):
         try:
             parsed = parse_policies(read_text(path), file=str(path))
@@ -231,10 +244,10 @@ def load_policies(
         problems += check_names(parsed, owners)
         problems += check_channels(parsed, cluster) if cluster is not None else []
         owners = {one.policy.name: parsed.file for one in parsed.policies} | owners
-        policies += [one.policy for one in parsed.policies]
+        files.append(parsed)
     if problems:
         raise PolicyError(problems)
-    return tuple(policies)
+    return tuple(files)
 
 
 def load_config(path: Path) -> ClusterSpec:
@@ -303,7 +316,7 @@ def _wrong_kind(document: Document, data: Mapping[str, object], kind: str) -> Pr
         return None
     at: Location = ("kind",)
     other = {POLICY_KIND: CONFIG_KIND, CONFIG_KIND: POLICY_KIND}.get(kind)
-    if given == other:
+    if other is not None and given == other:
         advice = {
             CONFIG_KIND: "give this file by --config, and keep it out of the policies' folder",
             POLICY_KIND: "give this file by --policies; --config takes a RemediatorConfig",
@@ -329,7 +342,8 @@ def _parsed(policy: RemediationPolicy, document: Document) -> ParsedPolicy:
         for at, name in enumerate(policy.spec.recover.notify)
     ]
     mentions = tuple(Mention(name, document.find(at).place, format_path(at)) for name, at in spots)
-    return ParsedPolicy(policy, document.find(("metadata", "name")).place, mentions)
+    name_place = document.find(("metadata", "name")).place
+    return ParsedPolicy(policy, name_place, mentions, document)
 
 
 def _duplicates_within(parsed: ParsedFile) -> list[Problem]:

@@ -30,6 +30,10 @@ class Problem:
     path: str = ""
     source: str = ""
     """The line itself, without its end."""
+    rule: str = ""
+    """The lint rule that says so; "" for what is wrong by the schema."""
+    severity: str = "error"
+    """``error`` or ``warning``."""
 
     def __str__(self) -> str:
         """One line: `file:line:column: path: message; fix`."""
@@ -51,7 +55,8 @@ def render(problem: Problem) -> str:
     """Write a problem for a terminal: the sentence, the line, a caret, the fix."""
     place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
     path = f"{problem.path}: " if problem.path else ""
-    lines = [f"{place}: error: {path}{problem.message}"]
+    rule = f" [{problem.rule}]" if problem.rule else ""
+    lines = [f"{place}: {problem.severity}{rule}: {path}{problem.message}"]
     if problem.line:
         lines += _excerpt(problem)
     if problem.fix:

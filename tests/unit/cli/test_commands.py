@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
+from remediator.policy.load import find_files
 
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +94,7 @@ def test_run_hands_its_flags_to_the_application(monkeypatch: pytest.MonkeyPatch)
 def test_check_of_the_shipped_policies() -> None:
     result = runner.invoke(app, ["policy", "check", POLICIES, "--config", EXAMPLE])
     assert result.exit_code == 0
-    shipped = len(list(Path(POLICIES).glob("*.yaml")))
+    shipped = len(find_files([Path(POLICIES)]))
     assert shipped
     assert result.output.startswith(f"ok: {shipped} policies in {shipped} files")
     assert "not checked" not in result.output
@@ -122,9 +123,8 @@ def test_check_as_json(tmp_path: Path) -> None:
     assert result.exit_code == 2
     report = json.loads(result.output)
     assert report["ok"] is False
-    assert {"file", "line", "column", "path", "message", "fix", "source"} == set(
-        report["problems"][0]
-    )
+    fields = {"file", "line", "column", "path", "message", "fix", "source", "rule", "severity"}
+    assert fields == set(report["problems"][0])
     good = runner.invoke(app, ["policy", "check", POLICIES, "-o", "json"])
     assert json.loads(good.output)["ok"] is True
 

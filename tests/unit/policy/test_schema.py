@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from remediator.policy import reference
 from remediator.policy.cluster import RemediatorConfig
-from remediator.policy.load import load_config, load_policies, parse_policies
+from remediator.policy.load import find_files, load_config, load_policies, parse_policies
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
 from remediator.policy.schema import json_schema
@@ -17,7 +17,7 @@ from remediator.policy.steps import ACTIONS
 
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = sorted((ROOT / "policies").glob("*.yaml"))
+SHIPPED = find_files([ROOT / "policies"])
 EXAMPLE = ROOT / "examples" / "remediator-config.yaml"
 VALIDATOR = Draft202012Validator(json_schema())
 CONFIG_VALIDATOR = Draft202012Validator(json_schema("RemediatorConfig"))

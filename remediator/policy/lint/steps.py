@@ -1,0 +1,218 @@
+"""Rules about steps: what can never run, runs for nothing, or in a harmful order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from remediator.policy.lint.rule import Context, Hit, Rule, Severity
+from remediator.policy.model import Mode, RecoverWhen, RemediationPolicy
+from remediator.policy.quantities import format_duration
+from remediator.policy.steps import OnFailure, Step
+
+
+LONGEST: Final = 7 * 86400.0
+"""A deadline beyond a week is mostly a wrong unit."""
+SHORTEST_WORK: Final = 30.0
+"""Seconds; pods have half a minute to end by default."""
+_RESETS: Final = frozenset(("job", "create", "webhook"))
+
+
+def _unreachable(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step in enumerate(policy.spec.steps[:-1]):
+        awaited = step.after_failure is not OnFailure.CONTINUE
+        if awaited and not step.changes_node and step.limit <= 0:
+            then = "escalates" if step.after_failure is OnFailure.ESCALATE else "stops"
+            yield Hit(
+                ("spec", "steps", index + 1),
+                f"it can never run: {step.action} before it has no time, fails and {then}",
+                "give that step a timeout, or onFailure: continue",
+            )
+            return
+
+
+def _no_time(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step in enumerate(policy.spec.steps):
+        at = ("spec", "steps", index, "timeout")
+        if step.timeout is None or step.changes_node:
+            continue
+        given = format_duration(step.timeout)
+        if step.works and step.timeout < SHORTEST_WORK:
+            yield Hit(at, f"{step.action} cannot end within {given}", "write 5m or more")
+        elif step.timeout > LONGEST:
+            yield Hit(at, f"a deadline of {given} ends nothing", "write hours or a few days")
+
+
+def _idle_timeout(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step in enumerate(policy.spec.steps):
+        told = step.tells and step.after_failure is OnFailure.CONTINUE
+        if step.timeout is not None and (step.changes_node or told):
+            yield Hit(
+                ("spec", "steps", index, "timeout"),
+                f"nobody waits for {step.action}: its timeout means nothing",
+                "remove it, or say onFailure: hold",
+            )
+
+
+def _repeated(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    seen: dict[tuple[str, str], int] = {}
+    for index, step in enumerate(policy.spec.steps):
+        slot = _slot(step)
+        if slot is None:
+            continue
+        if slot in seen:
+            yield Hit(
+                ("spec", "steps", index),
+                f"it does nothing: step {seen[slot] + 1} has done it already",
+                "remove one of them",
+            )
+        seen.setdefault(slot, index)
+        if step.action in {"uncordon", "untaint"}:
+            seen.clear()  # what follows may do it again
+
+
+def _slot(step: Step) -> tuple[str, str] | None:
+    """Name what a step changes, so that a second such step changes nothing."""
+    if step.cordon is not None:
+        return "cordon", ""
+    if step.taint is not None:
+        return "taint", f"{step.taint.key}:{step.taint.effect}"
+    return None
+
+
+def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    closed = False
+    for index, step in enumerate(policy.spec.steps):
+        closed = closed or step.disruptive
+        if step.action == "drain" and not closed:
+            yield Hit(
+                ("spec", "steps", index),
+                "the node still takes new pods while it is drained",
+                "put `- cordon: {}` before it",
+            )
+
+
+def _work_without_drain(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    drained = False
+    for index, step in enumerate(policy.spec.steps):
+        drained = drained or step.action == "drain"
+        if step.job is not None and not drained:
+            yield Hit(
+                ("spec", "steps", index, "job"),
+                "pods are still on the node when the Job runs",
+                "put a drain before it; say lint-ignore if the Job only looks (diagnostics)",
+            )
+
+
+def _silent(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    spec = policy.spec
+    tells = any(step.notify is not None or step.approve is not None for step in spec.steps)
+    if spec.mode is Mode.ENFORCE and not tells:
+        yield Hit(
+            ("spec", "steps"),
+            "it enforces, and tells nobody what it does",
+            "add `- notify: {to: [...]}`",
+        )
+
+
+def _late_notify(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    steps = policy.spec.steps
+    first = next((at for at, step in enumerate(steps) if step.notify is not None), None)
+    if first is None:
+        return
+    before = next((step for step in steps[:first] if step.works or step.wait is not None), None)
+    if before is not None:
+        yield Hit(
+            ("spec", "steps", first),
+            f"people hear of it only after {before.action}, which may take "
+            f"{format_duration(before.limit)} or fail",
+            "put a notify before it, too",
+        )
+
+
+def _kept_forever(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    spec = policy.spec
+    undone = any(step.action in {"uncordon", "untaint"} for step in spec.steps)
+    disrupts = any(step.disruptive for step in spec.steps)
+    if spec.recover.when is RecoverWhen.NEVER and disrupts and not undone:
+        yield Hit(
+            ("spec", "recover", "when"),
+            "the node stays out of service for good, and leaves the budget to nobody",
+            "write `manual`: people end it; `cleared`: it ends by itself",
+        )
+
+
+RULES: Final = (
+    Rule(
+        "unreachable-step",
+        Severity.ERROR,
+        "A step that can never run, since one before it always fails.",
+        "The policy promises what it cannot do.",
+        "Give the step before it time, or let its failure pass.",
+        _unreachable,
+    ),
+    Rule(
+        "odd-timeout",
+        Severity.WARNING,
+        "A deadline so short that the step always fails, or so long that it ends nothing.",
+        "Mostly a wrong unit.",
+        "Write a time that fits the step.",
+        _no_time,
+    ),
+    Rule(
+        "idle-timeout",
+        Severity.WARNING,
+        "A timeout on a step that nobody waits for.",
+        "Its author expects something of it.",
+        "Remove it, or wait for the step by `onFailure: hold`.",
+        _idle_timeout,
+    ),
+    Rule(
+        "repeated-step",
+        Severity.WARNING,
+        "A second cordon, or a second taint of the same key and effect.",
+        "It changes nothing; another one was probably meant.",
+        "Remove it.",
+        _repeated,
+    ),
+    Rule(
+        "drain-without-cordon",
+        Severity.ERROR,
+        "A drain of a node that still takes new pods.",
+        "The scheduler fills it again while it is emptied: it never ends.",
+        "Put a cordon, or a taint NoSchedule, before it.",
+        _drain_without_cordon,
+    ),
+    Rule(
+        "job-without-drain",
+        Severity.WARNING,
+        "A Job on a node that was not drained.",
+        "A reset or a reboot takes running pods down without asking their budgets.",
+        "Put a drain before it.",
+        _work_without_drain,
+    ),
+    Rule(
+        "enforce-without-notify",
+        Severity.WARNING,
+        "`mode: Enforce`, and no step that tells people.",
+        "A node that goes out of service unseen is found weeks later.",
+        "Add a notify step.",
+        _silent,
+    ),
+    Rule(
+        "late-notify",
+        Severity.WARNING,
+        "The first message comes after a step that may take long or fail.",
+        "When it fails or hangs, nobody has heard of the fault.",
+        "Tell people first, too.",
+        _late_notify,
+    ),
+    Rule(
+        "kept-for-good",
+        Severity.WARNING,
+        "`recover.when: never` with a step that takes capacity.",
+        "Nothing, not even the end of the session, brings the node back.",
+        "Use `manual` or `cleared`.",
+        _kept_forever,
+    ),
+)

@@ -1,0 +1,273 @@
+"""Rules about ``when``: what can never match, never clear, or matches the wrong thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from node_agent.contract import ConditionType, Reason
+from remediator.policy.explain import closest
+from remediator.policy.lint.rule import (
+    Context,
+    Hit,
+    Rule,
+    Severity,
+    codes_of,
+    disrupts,
+    entries,
+)
+from remediator.policy.model import RecoverWhen, RemediationPolicy
+from remediator.policy.when import NODE_LABELS, QueryClause
+
+
+APPLICATION_CODES: Final = frozenset((13, 31, 43, 45, 68))
+"""NVIDIA's advice is to restart the application, or to do nothing."""
+DECODED_CODES: Final = frozenset(range(144, 151))
+"""Most reports of these are harmless; the agent decodes them and raises a condition."""
+NODELESS_ALERTS: Final = frozenset(("Watchdog", "DeadMansSwitch", "InfoInhibitor"))
+_OWN: Final = tuple(str(one) for one in ConditionType)
+_REASONS: Final = tuple(str(one) for one in Reason)
+_XID_REASON: Final = re.compile(r"S?Xid[0-9]+")
+_AGGREGATION: Final = re.compile(
+    r"^\s*(sum|min|max|avg|group|count|stddev|stdvar|quantile|count_values)\b"
+    r"\s*(?:(by|without)\s*\(([^)]*)\))?",
+    re.IGNORECASE,
+)
+_BY_BEHIND: Final = re.compile(r"\)\s*(by|without)\s*\(([^)]*)\)", re.IGNORECASE)
+
+
+def _application_error(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    if not disrupts(policy):
+        return
+    for at, entry in entries(policy):
+        codes = sorted(codes_of(entry) & APPLICATION_CODES)
+        if codes and entry.count is None:
+            listed = ", ".join(map(str, codes))
+            yield Hit(
+                (*at, "xid", "codes"),
+                f"Xid {listed}: an application's error takes the node out of service",
+                "leave these codes to a policy that only tells, or count them: "
+                f"count: {{xid: [{listed}], atLeast: 10, within: 6h}}",
+            )
+
+
+def _undecoded(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    if not disrupts(policy):
+        return
+    for at, entry in entries(policy):
+        codes = sorted(codes_of(entry) & DECODED_CODES)
+        if codes:
+            yield Hit(
+                (*at, "xid" if entry.xid is not None else "count"),
+                f"Xid {', '.join(map(str, codes))} by code alone: most of them are harmless",
+                "use condition: {type: GPUInterconnectDegraded, reasons: [NVLinkDown]}",
+            )
+
+
+def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        clause = entry.condition
+        if clause is None or clause.type in _OWN:
+            continue
+        meant = closest(clause.type, _OWN)
+        if meant:
+            yield Hit(
+                (*at, "condition", "type"),
+                f"{clause.type} is no condition of our agent, and close to one",
+                f"did you mean {meant}?",
+            )
+
+
+def _unknown_reason(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        clause = entry.condition
+        if clause is None or clause.type not in _OWN:
+            continue
+        for index, reason in enumerate(clause.reasons):
+            if reason in _REASONS or _XID_REASON.fullmatch(reason):
+                continue
+            meant = closest(reason, _REASONS)
+            yield Hit(
+                (*at, "condition", "reasons", index),
+                f"our agent writes no reason {reason}",
+                f"did you mean {meant}?" if meant else "reasons stand in docs/contract.md",
+            )
+
+
+def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        clause = entry.alert
+        if clause is None:
+            continue
+        if clause.name in NODELESS_ALERTS:
+            yield Hit(
+                (*at, "alert", "name"),
+                f"alert {clause.name} names no node",
+                "write it under `unless`, or name an alert about a node",
+            )
+        elif clause.labels.get("job") == "kube-state-metrics" and not (
+            set(clause.labels) & set(NODE_LABELS)
+        ):
+            yield Hit(
+                (*at, "alert", "labels"),
+                "an alert on kube-state-metrics' own target carries that program's node",
+                "have the rule keep the label `node` of the metric (honor_labels, or "
+                "`exported_node`), and leave `job` out here",
+            )
+
+
+def _alert_of_one_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        named = sorted(set(entry.alert.labels) & set(NODE_LABELS)) if entry.alert else []
+        if entry.alert is not None and named:
+            yield Hit(
+                (*at, "alert", "labels", named[0]),
+                f"it can only match the one node {entry.alert.labels[named[0]]}",
+                "leave the label out: the alert names its node; nodes.selector selects nodes",
+            )
+
+
+def _query_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        if entry.query is None:
+            continue
+        kept = kept_labels(entry.query.promql)
+        if kept is not None and not kept & set(entry.query.node_from):
+            said = ", ".join(sorted(kept)) or "none"
+            yield Hit(
+                (*at, "query", "promql"),
+                f"its result names no node: the aggregation keeps these labels: {said}",
+                f"aggregate by one of: {', '.join(entry.query.node_from)}",
+            )
+
+
+def kept_labels(promql: str) -> frozenset[str] | None:
+    """Return the labels that the outermost aggregation of a query keeps; None: not known."""
+    found = _AGGREGATION.match(promql)
+    if found is None:
+        return None
+    word, labels = found.group(2), found.group(3)
+    if word is None:
+        behind = _BY_BEHIND.search(promql)
+        if behind is None:
+            return None if _more_follows(promql) else frozenset()
+        word, labels = behind.group(1), behind.group(2)
+    if word.lower() == "without":
+        return None
+    return frozenset(one.strip() for one in labels.split(",") if one.strip())
+
+
+def _more_follows(promql: str) -> bool:
+    """Tell whether a binary operator with its own labels may follow the aggregation."""
+    return bool(re.search(r"\b(on|ignoring|group_left|group_right|and|or|unless)\b", promql))
+
+
+def _never_clears(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    """Only a policy that wants to end by itself is asked."""
+    if policy.spec.recover.when is not RecoverWhen.CLEARED:
+        return
+    for at, entry in entries(policy):
+        if isinstance(entry.query, QueryClause) and entry.query.cleared_by is None:
+            yield Hit(
+                (*at, "query"),
+                "recover.when is cleared, and nothing proves that this query's fault has cleared",
+                "add clearedBy: <a query that names well nodes>, or recover: {when: manual}",
+            )
+        if entry.condition is not None and entry.condition.status == "Unknown":
+            yield Hit(
+                (*at, "condition", "status"),
+                "Unknown mostly means a silent writer, and silence proves nothing",
+                "act on the condition that says what is wrong, or recover: {when: manual}",
+            )
+
+
+def _repeated(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    seen: dict[str, int] = {}
+    for index, one in enumerate(policy.spec.when):
+        text = one.model_dump_json()
+        if text in seen:
+            yield Hit(
+                ("spec", "when", index),
+                f"the same entry as number {seen[text] + 1}",
+                "remove one of them",
+            )
+        seen.setdefault(text, index)
+
+
+RULES: Final = (
+    Rule(
+        "application-error",
+        Severity.WARNING,
+        "An application's error takes the node out of service.",
+        "Xid 13, 31, 43, 45 and 68 are thousands a day on a busy cluster, and nearly always a bug "
+        "of the job; a node lost for each of them soon is all nodes.",
+        "Tell only, or count episodes on one GPU.",
+        _application_error,
+    ),
+    Rule(
+        "undecoded-code",
+        Severity.WARNING,
+        "Xids 144 to 150 are matched by their code alone.",
+        "Most reports are harmless by their status word, which only the agent has decoded.",
+        "Match the condition GPUInterconnectDegraded.",
+        _undecoded,
+    ),
+    Rule(
+        "unknown-condition",
+        Severity.WARNING,
+        "A condition's type is nearly, and not quite, one of our agent's.",
+        "Any type is allowed, so a misspelt one never matches and nobody notices.",
+        "Write the type as docs/contract.md has it.",
+        _unknown_condition,
+    ),
+    Rule(
+        "unknown-reason",
+        Severity.WARNING,
+        "A reason that our agent never writes for its conditions.",
+        "The entry never matches.",
+        "Write the reason as docs/contract.md has it.",
+        _unknown_reason,
+    ),
+    Rule(
+        "alert-names-no-node",
+        Severity.ERROR,
+        "An alert that cannot name the node that is meant.",
+        "An alert resolves to a node by its labels. Watchdogs carry none, and alerts on "
+        "kube-state-metrics' own target carry the node of that program.",
+        "Name an alert about a node; cluster-wide ones belong into `unless`.",
+        _alert_of_no_node,
+    ),
+    Rule(
+        "alert-names-one-node",
+        Severity.WARNING,
+        "An alert clause that fixes the label which names the node.",
+        "It can match that node only; the alert says itself which node it is about.",
+        "Leave the label out.",
+        _alert_of_one_node,
+    ),
+    Rule(
+        "query-names-no-node",
+        Severity.ERROR,
+        "A query whose aggregation drops every label that could name a node.",
+        "No series of its result can be given to a node: the entry never matches.",
+        "Aggregate `by (node)`, or name the label in `nodeFrom`.",
+        _query_of_no_node,
+    ),
+    Rule(
+        "never-clears",
+        Severity.WARNING,
+        "`recover.when: cleared`, and nothing could ever prove that the fault has cleared.",
+        "Absence proves nothing, so the node stays out of service until somebody notices.",
+        "Say what proves it (`clearedBy`), or say `recover: {when: manual}`.",
+        _never_clears,
+    ),
+    Rule(
+        "repeated-entry",
+        Severity.WARNING,
+        "Two entries of `when` are the same.",
+        "One of them was probably meant to be another.",
+        "Remove one.",
+        _repeated,
+    ),
+)

@@ -1,0 +1,230 @@
+"""Every lint rule finds its example, and is silent about the same policy put right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint
+from remediator.policy.lint.reference import reference
+from remediator.policy.lint.when import kept_labels
+from remediator.policy.load import load_policies
+from remediator.policy.model import RemediationPolicy
+
+
+ROOT = Path(__file__).parents[3]
+LOG = {"notify": {"to": ["log"]}}
+CORDON = {"cordon": {}}
+BY_NODE = "max by (node) (DCGM_FI_DEV_XID_ERRORS) == 79"
+
+
+def policy(name: str = "one", **spec: Any) -> RemediationPolicy:
+    base = {"when": [{"xid": {"codes": [79]}}], "steps": [CORDON, LOG]}
+    annotations = spec.pop("annotations", {})
+    return RemediationPolicy.model_validate(
+        {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediationPolicy",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": base | spec,
+        }
+    )
+
+
+def when(**entry: Any) -> dict[str, Any]:
+    return {"when": [entry]}
+
+
+def query(promql: str, **more: Any) -> dict[str, Any]:
+    return when(query={"promql": promql, **more}) | {"recover": {"when": "manual"}}
+
+
+def budget(amount: Any) -> dict[str, Any]:
+    return {"limits": {"budget": {"maxUnavailable": amount}}}
+
+
+EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "application-error": (
+        when(xid={"codes": [31, 79]}),
+        when(count={"xid": [31], "atLeast": 10}),
+    ),
+    "undecoded-code": (
+        when(xid={"codes": [149]}),
+        when(condition={"type": "GPUInterconnectDegraded", "reasons": ["NVLinkDown"]}),
+    ),
+    "unknown-condition": (
+        when(all=[{"condition": {"type": "GPULosst"}}]),
+        when(condition={"type": "AcceleratedHardwareReady", "status": "False"}),
+    ),
+    "unknown-reason": (
+        when(condition={"type": "GPULost", "reasons": ["FalenOffBus"]}),
+        when(condition={"type": "GPUXidError", "reasons": ["Xid79", "SXid20034"]}),
+    ),
+    "alert-names-no-node": (
+        when(alert={"name": "Watchdog"}),
+        when(alert={"name": "GpuFallenOffBus"}),
+    ),
+    "alert-names-one-node": (
+        when(alert={"name": "GpuBad", "labels": {"node": "gpu-1"}}),
+        when(alert={"name": "GpuBad", "labels": {"severity": "critical"}}),
+    ),
+    "query-names-no-node": (query("count(DCGM_FI_DEV_XID_ERRORS == 79)"), query(BY_NODE)),
+    "never-clears": (
+        when(query={"promql": BY_NODE}),
+        when(query={"promql": BY_NODE, "clearedBy": "up == 1"}),
+    ),
+    "repeated-entry": (
+        {"when": [{"xid": {"codes": [79]}}, {"xid": {"codes": [79]}}]},
+        {"when": [{"xid": {"codes": [79]}}, {"xid": {"codes": [48]}}]},
+    ),
+    "unreachable-step": (
+        {"steps": [LOG | {"onFailure": "escalate", "timeout": "0s"}, CORDON]},
+        {"steps": [LOG | {"onFailure": "escalate", "timeout": "1m"}, CORDON]},
+    ),
+    "odd-timeout": (
+        {"steps": [CORDON, LOG, {"drain": {}, "timeout": "10s"}]},
+        {"steps": [CORDON, LOG, {"drain": {}, "timeout": "30m"}]},
+    ),
+    "idle-timeout": (
+        {"steps": [CORDON, LOG | {"timeout": "5m"}]},
+        {"steps": [CORDON, LOG | {"timeout": "5m", "onFailure": "hold"}]},
+    ),
+    "repeated-step": (
+        {"steps": [{"taint": {}}, LOG, {"taint": {"value": "x"}}]},
+        {"steps": [{"taint": {}}, LOG, {"taint": {"effect": "PreferNoSchedule"}}]},
+    ),
+    "drain-without-cordon": (
+        {"steps": [LOG, {"drain": {}}]},
+        {"steps": [LOG, {"taint": {}}, {"drain": {}}]},
+    ),
+    "job-without-drain": (
+        {"steps": [CORDON, LOG, {"job": {"template": "gpu-reset"}}]},
+        {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]},
+    ),
+    "enforce-without-notify": (
+        {"mode": "Enforce", "steps": [CORDON, {"event": {}}]},
+        {"mode": "DryRun", "steps": [CORDON, {"event": {}}]},
+    ),
+    "late-notify": (
+        {"steps": [CORDON, {"drain": {}}, LOG]},
+        {"steps": [CORDON, LOG, {"drain": {}}, LOG]},
+    ),
+    "kept-for-good": ({"recover": {"when": "never"}}, {"recover": {"when": "manual"}}),
+    "unbounded-budget": (budget("100%"), budget("50%")),
+    "empty-budget": (budget(0), budget(1)),
+    "deaf-breaker": (
+        {"limits": {"breaker": {"percent": 100}}},
+        {"limits": {"breaker": {"percent": 99}}},
+    ),
+    "quick-recovery": ({"recover": {"for": "10s"}}, {"recover": {"for": "1m"}}),
+    "odd-duration": ({"recover": {"for": "600h"}}, {"recover": {"for": "24h"}}),
+    "many-attempts": ({"limits": {"maxAttempts": 50}}, {"limits": {"maxAttempts": 3}}),
+    "unknown-channel": ({"steps": [CORDON, {"notify": {"to": ["oncal"]}}]}, {}),
+    "only-log": ({"mode": "Enforce"}, {"mode": "Enforce", "recover": {"notify": ["oncall"]}}),
+    "capped-mode": ({"mode": "Enforce"}, {"mode": "DryRun"}),
+}
+CLUSTER = ClusterSpec.model_validate({"channels": {"oncall": {"log": {}}}})
+
+
+def found(*policies: RemediationPolicy, cluster: ClusterSpec | None = CLUSTER) -> list[str]:
+    return [one.rule.id for one in lint(policies, cluster=cluster)]
+
+
+@pytest.mark.parametrize("rule", EXAMPLES)
+def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> None:
+    bad, good = EXAMPLES[rule]
+    assert rule in found(policy(**bad))
+    assert rule not in found(policy(**good))
+
+
+def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
+    assert {one.id for one in RULES} == {*EXAMPLES, "shadowed-policy"}
+    assert len({one.id for one in RULES}) == len(RULES)
+    assert all(one.says and one.why and one.fix for one in RULES)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "shadowed"),
+    [
+        ({}, when(xid={"codes": [79]}), True),
+        (when(xid={"codes": [48, 79]}), when(xid={"codes": [79]}), True),
+        (when(xid={"codes": [48]}), when(xid={"codes": [79]}), False),
+        (
+            when(condition={"type": "GPULost"}),
+            when(condition={"type": "GPULost", "for": "1m"}),
+            True,
+        ),
+        (
+            when(condition={"type": "GPULost", "for": "1m"}),
+            when(condition={"type": "GPULost"}),
+            False,
+        ),
+        (
+            when(condition={"type": "GPULost", "reasons": ["DeviceLost"]}),
+            when(condition={"type": "GPULost"}),
+            False,
+        ),
+        ({"steps": [LOG]}, {"steps": [CORDON]}, False),
+        ({"nodes": {"selector": {"matchLabels": {"a": "b"}}}}, {}, False),
+        ({}, {"nodes": {"selector": {"matchLabels": {"a": "b"}}}}, True),
+        ({"mode": "DryRun"}, {"mode": "Enforce"}, False),
+        (
+            when(xid={"codes": [79]}, condition={"type": "GPULost"}),
+            when(xid={"codes": [79]}),
+            False,
+        ),
+    ],
+)
+def test_a_policy_is_shadowed_by_one_that_does_all_it_does(
+    wide: dict[str, Any], narrow: dict[str, Any], *, shadowed: bool
+) -> None:
+    """Only where nothing is left that the narrow one does alone."""
+    hits = [
+        one.policy
+        for one in lint([policy("a-wide", **wide), policy("b-narrow", **narrow)])
+        if one.rule.id == "shadowed-policy"
+    ]
+    assert ("b-narrow" in hits) is shadowed
+
+
+def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:
+    bounded = ClusterSpec.model_validate({"budgets": [{"maxUnavailable": "10%"}]})
+    assert "unbounded-budget" in found(policy(**budget("100%")), cluster=None)
+    assert "unbounded-budget" not in found(policy(**budget("100%")), cluster=bounded)
+
+
+def test_an_author_can_silence_a_rule_for_a_policy() -> None:
+    annotations = {IGNORE_ANNOTATION: "quick-recovery, late-notify"}
+    assert "quick-recovery" not in found(policy(recover={"for": "1s"}, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    ("promql", "kept"),
+    [
+        ("sum(x)", set()),
+        ("sum by (node, gpu) (x) > 1", {"node", "gpu"}),
+        ("sum(x) by (gpu)", {"gpu"}),
+        ("max without (gpu) (x)", None),
+        ("x == 79", None),
+        ("rate(x[5m]) > 1", None),
+        ("sum(x) * on(node) group_left y", None),
+        ("summary_metric > 1", None),
+    ],
+)
+def test_labels_that_an_aggregation_keeps(promql: str, kept: set[str] | None) -> None:
+    found_labels = kept_labels(promql)
+    assert found_labels == (None if kept is None else frozenset(kept))
+
+
+def test_the_shipped_policies_are_clean() -> None:
+    assert found(*load_policies([ROOT / "policies"])) == []
+
+
+def test_the_page_lists_the_rules_as_they_are() -> None:
+    page = (ROOT / "docs" / "policies" / "lint.md").read_text(encoding="utf-8")
+    assert page == reference(), (
+        "run: python -m remediator.policy.lint.reference docs/policies/lint.md"
+    )

@@ -65,6 +65,11 @@ FAMILIES: Mapping[str, Family] = {
         module="github.com/prometheus/prometheus",
         stamp="-X github.com/prometheus/common/version.Version={version}",
     ),
+    # Newer versions do not build from the module proxy: their web UI is not in the module.
+    "alertmanager": Family(
+        module="github.com/prometheus/alertmanager",
+        stamp="-X github.com/prometheus/common/version.Version={version}",
+    ),
     "kubernetes": Family(
         module="k8s.io/kubernetes",
         stamp=(
@@ -106,6 +111,13 @@ PROGRAMS: Mapping[str, Program] = {
         family="prometheus",
         package="github.com/prometheus/prometheus/cmd/promtool",
         first_build="a minute after prometheus",
+        may_be_on_path=True,
+        on_demand=True,
+    ),
+    "alertmanager": Program(
+        family="alertmanager",
+        package="github.com/prometheus/alertmanager/cmd/alertmanager",
+        first_build="half a minute",
         may_be_on_path=True,
         on_demand=True,
     ),

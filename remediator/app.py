@@ -185,6 +185,7 @@ class Controller:
                 clock=self._clock,
                 cluster=self._cluster,
                 elector=elector,
+                folder=Path(settings.config).parent,
                 namespace=settings.namespace,
                 workers=settings.workers,
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -28,6 +29,7 @@ from remediator.decide.ledger import Ledger
 from remediator.engine import Engine
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
+from remediator.kube.dynamic import ObjectApi
 from remediator.kube.errors import ApiError
 from remediator.kube.events import EventRecorder
 from remediator.kube.lease import Elector, NotLeading
@@ -78,6 +80,8 @@ class Resources:
     clock: Clock
     cluster: ClusterSpec
     elector: Elector
+    folder: Path
+    """Where relative names of files in RemediatorConfig begin."""
     namespace: str
     workers: int
 
@@ -139,7 +143,14 @@ class Term:
                 news=self._publisher.touch,
             )
             self._works = works = Works(
-                workers=make_workers(),
+                workers=make_workers(
+                    cluster=has.cluster,
+                    folder=has.folder,
+                    namespace=has.namespace,
+                    objects=ObjectApi(api=has.api, check=has.elector.check),
+                    session=session,
+                    clock=has.clock,
+                ),
                 ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
                 news=self._publisher.touch,
             )

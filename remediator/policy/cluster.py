@@ -7,7 +7,7 @@ itself (addresses, kubeconfig, lease) are :mod:`remediator.settings`.
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -22,6 +22,8 @@ from remediator.policy.model import (
     Mode,
 )
 from remediator.policy.quantities import Amount, Duration
+from remediator.policy.steps import NAME_PATTERN
+from remediator.policy.templates import Endpoint, Template
 
 
 DEFAULT_BUDGETS: Final = (
@@ -151,6 +153,14 @@ class ClusterSpec(Model):
     channels: dict[str, Channel] = Field(
         default_factory=dict,
         description="By the names that policies use. `log` always exists.",
+    )
+    templates: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Template] = Field(
+        default_factory=dict,
+        description="Objects that `job` and `create` steps make, by the names that they use.",
+    )
+    endpoints: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Endpoint] = Field(
+        default_factory=dict,
+        description="Where `webhook` steps go, by the names that they use.",
     )
     alerts_to: tuple[str, ...] = Field(
         default=("log",),

@@ -1,0 +1,97 @@
+"""The step `create`: one object of any kind, and, if asked, its status waited for.
+
+The object stays when the session ends: what it asks for is somebody else's to finish. It
+goes with its node, which owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from remediator.act.made import NotMadeError, Templates, kind_of, make, name_of, object_of
+from remediator.decide.decision import Outcome, Work
+from remediator.kube.dynamic import Json, ObjectApi
+from remediator.kube.errors import ApiError, Invalid, NotFound
+from remediator.policy.steps import CreateObject, StatusCondition
+from remediator.policy.templates import TemplateError
+
+
+POLL: Final = 5.0
+
+
+class CreateWorker:
+    """Creates objects.
+
+    Args:
+        objects: the way to the API server.
+        templates: of RemediatorConfig.
+        namespace: where objects go whose template names none, if they live in one.
+    """
+
+    def __init__(self, *, objects: ObjectApi, templates: Templates, namespace: str) -> None:
+        self._objects = objects
+        self._templates = templates
+        self._namespace = namespace
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        """Create the object, or find it, and wait for its status. See :class:`Worker`."""
+        spec = work.spec.create or CreateObject(template="none")
+        try:
+            template = await self._templates.load(spec.template)
+            namespace = self._namespace if await self._namespaced(template) else ""
+            name = name_of(work, spec.template)
+            obj = object_of(template, work, name=name, namespace=namespace)
+            found = await make(self._objects, obj, work)
+        except (TemplateError, NotMadeError) as error:
+            return Outcome(key=work.key, delivered=False, note=str(error))
+        what = f"{obj['kind']} {obj['metadata']['name']}"
+        if spec.wait_for is None:
+            return Outcome(key=work.key, delivered=True, note=f"{what} is created")
+        return await self._follow(work, spec, found, say)
+
+    async def _namespaced(self, template: Json) -> bool:
+        try:
+            return await self._objects.namespaced(kind_of(template))
+        except (Invalid, NotFound) as error:
+            kind = f"{template['kind']} of {template['apiVersion']}"
+            raise NotMadeError(f"the API server knows no {kind}: {error.message}") from error
+
+    async def _follow(
+        self, work: Work, spec: CreateObject, made: Json, say: Callable[[str], None]
+    ) -> Outcome:
+        metadata, kind = made["metadata"], kind_of(made)
+        what = f"{kind.kind} {metadata['name']}"
+        wanted = spec.wait_for or StatusCondition(type="none")
+        while True:
+            try:
+                found = await self._objects.read(
+                    kind, metadata.get("namespace", ""), metadata["name"]
+                )
+            except ApiError as error:
+                say(f"{what} cannot be followed: {error}")
+                await asyncio.sleep(POLL)
+                continue
+            if found is None:
+                note = f"{what} was deleted by somebody else"
+                return Outcome(key=work.key, delivered=False, note=note)
+            if says(found, spec.fail_on):
+                note = f"{what} says {spec.fail_on.type if spec.fail_on else ''}"
+                return Outcome(key=work.key, delivered=False, note=note)
+            if says(found, wanted):
+                note = f"{what} says {wanted.type}={wanted.status}"
+                return Outcome(key=work.key, delivered=True, note=note)
+            say(f"waits for {what} to say {wanted.type}={wanted.status}")
+            await asyncio.sleep(POLL)
+
+
+def says(found: Json, condition: StatusCondition | None) -> bool:
+    """Tell whether an object has a condition with this status."""
+    if condition is None:
+        return False
+    return any(
+        one.get("type") == condition.type and one.get("status") == condition.status
+        for one in (found.get("status") or {}).get("conditions") or []
+        if isinstance(one, dict)
+    )

@@ -1,0 +1,225 @@
+"""The step `job`: a Job of the SRE's own, on the node that is at fault.
+
+Made once for each attempt (see :mod:`remediator.act.made`), never retried by Kubernetes
+(``backoffLimit: 0``, ``restartPolicy: Never``), pinned to the node past the scheduler (a
+cordon does not keep it away) and tolerating every taint. Kubernetes ends it by itself at the
+step's deadline, even if no controller runs then.
+
+For a reboot its end proves nothing: a Job that reboots its node dies with it. Success is what
+decide sees on the node, a new boot id and Ready; here it is only followed, and given up when
+it has failed and the node has not gone down for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from remediator.act.made import (
+    MADE_LABEL,
+    NotMadeError,
+    Templates,
+    is_of,
+    labels_of,
+    make,
+    name_of,
+    object_of,
+)
+from remediator.clock import Clock
+from remediator.decide.decision import Outcome, Work
+from remediator.kube.dynamic import Json, Kind, ObjectApi
+from remediator.kube.errors import ApiError
+from remediator.policy.steps import JobSuccess
+from remediator.policy.templates import TemplateError
+
+
+JOB: Final = Kind("batch/v1", "Job")
+POD: Final = Kind("v1", "Pod")
+POLL: Final = 2.0
+SLOW_POLL: Final = 10.0
+"""Seconds between two looks at a Job that has run for longer than a minute."""
+REBOOT_GRACE: Final = 180.0
+"""Seconds for a node to go down whose reboot Job has failed: mostly it failed because of that."""
+KEPT_AFTER: Final = 86400
+"""Seconds that a finished Job is kept where its template says nothing."""
+LOG_LINES: Final = 20
+_MINUTE: Final = 60.0
+
+
+class JobWorker:
+    """Runs Jobs.
+
+    Args:
+        objects: the way to the API server.
+        templates: of RemediatorConfig.
+        namespace: where Jobs go whose template names none.
+        clock: the controller's.
+    """
+
+    def __init__(
+        self, *, objects: ObjectApi, templates: Templates, namespace: str, clock: Clock
+    ) -> None:
+        self._objects = objects
+        self._templates = templates
+        self._namespace = namespace
+        self._clock = clock
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        """Make the Job, or find it, and follow it to its end. See :class:`Worker`."""
+        try:
+            job = await make(self._objects, await self._job(work), work)
+        except (TemplateError, NotMadeError) as error:
+            return Outcome(key=work.key, delivered=False, note=str(error))
+        return await self._follow(work, job["metadata"], say)
+
+    async def stop(self, work: Work) -> None:
+        """Delete the Job if it still runs: nobody wants what it does any more."""
+        try:
+            metadata = (await self._job(work))["metadata"]
+        except TemplateError:
+            return  # it cannot be told where it was made; its own deadline ends it
+        found = await self._objects.read(JOB, metadata["namespace"], metadata["name"])
+        if found is None or not is_of(found, work) or ending(found) is not None:
+            return
+        uid = found["metadata"]["uid"]
+        await self._objects.delete(JOB, metadata["namespace"], metadata["name"], uid=uid)
+
+    async def _job(self, work: Work) -> Json:
+        name = work.spec.job.template if work.spec.job is not None else ""
+        template = await self._templates.load(name)
+        seconds = work.deadline - self._clock.now()
+        return job_of(template, work, template_name=name, seconds=seconds, home=self._namespace)
+
+    async def _follow(self, work: Work, made: Json, say: Callable[[str], None]) -> Outcome:
+        name, namespace = made["name"], made["namespace"]
+        began = self._clock.now()
+        reboots = work.spec.job is not None and work.spec.job.success is JobSuccess.REBOOT
+        while True:
+            try:
+                job = await self._objects.read(JOB, namespace, name)
+                if job is None:
+                    note = f"Job {namespace}/{name} was deleted by somebody else"
+                    return Outcome(key=work.key, delivered=False, note=note)
+                end = ending(job)
+                if end is None:
+                    say(await self._progress(namespace, name))
+            except ApiError as error:
+                end = None
+                say(f"Job {namespace}/{name} cannot be followed: {error}")
+            if end is not None:
+                return await self._ended(work, made, end=end, reboots=reboots, say=say)
+            slow = self._clock.now() - began > _MINUTE
+            await asyncio.sleep(SLOW_POLL if slow else POLL)
+
+    async def _ended(
+        self,
+        work: Work,
+        made: Json,
+        *,
+        end: tuple[bool, str],
+        reboots: bool,
+        say: Callable[[str], None],
+    ) -> Outcome:
+        well, why = end
+        name, namespace = made["name"], made["namespace"]
+        if reboots:
+            say(f"Job {namespace}/{name} has ended; waits for the node to come back rebooted")
+            if well:  # a reboot may take its time; decide has the deadline
+                await asyncio.Event().wait()
+            await asyncio.sleep(REBOOT_GRACE)
+        said = await self._last_words(namespace, name)
+        note = f"Job {namespace}/{name} {'is complete' if well else f'failed ({why})'}"
+        return Outcome(key=work.key, delivered=well, note=f"{note}: {said}" if said else note)
+
+    async def _progress(self, namespace: str, name: str) -> str:
+        """Say what its pod does."""
+        pods = await self._objects.select(POD, namespace, {MADE_LABEL: name})
+        states = [pod_state(pod) for pod in pods] or ["no pod yet"]
+        return f"Job {namespace}/{name}: {', '.join(states)}"
+
+    async def _last_words(self, namespace: str, name: str) -> str:
+        """Return the end of its pod's log, in one line."""
+        try:
+            pods = await self._objects.select(POD, namespace, {MADE_LABEL: name})
+            for pod in pods:
+                container = pod["spec"]["containers"][0]["name"]
+                text = await self._objects.log_end(
+                    namespace, pod["metadata"]["name"], container, lines=LOG_LINES
+                )
+                if text.strip():
+                    return tail(text)
+        except ApiError as error:
+            return f"its log cannot be read: {error}"
+        return ""
+
+
+def job_of(template: Json, work: Work, *, template_name: str, seconds: float, home: str) -> Json:
+    """Return the Job to create.
+
+    ``seconds``: until Kubernetes ends it; ``home``: its namespace where the template names none.
+
+    Raises:
+        TemplateError: the template is no Job.
+    """
+    if (template.get("apiVersion"), template.get("kind")) != JOB:
+        raise TemplateError(f"template {template_name} is no Job of batch/v1: use `create`")
+    name = name_of(work, template_name)
+    job = object_of(template, work, name=name, namespace=home)
+    spec = _mapping(job, "spec", template_name)
+    pod = _mapping(spec, "template", template_name)
+    inner = _mapping(pod, "spec", template_name)
+    if not inner.get("containers"):
+        raise TemplateError(f"template {template_name} has no containers")
+    metadata = dict(pod.get("metadata") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **labels_of(work, name)}
+    for key in ("nodeSelector", "affinity"):
+        inner.pop(key, None)
+    inner |= {
+        "nodeName": work.node,
+        "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists"}],
+    }
+    spec |= {
+        "backoffLimit": 0,
+        "completions": 1,
+        "parallelism": 1,
+        "activeDeadlineSeconds": max(1, math.ceil(seconds)),
+        "ttlSecondsAfterFinished": spec.get("ttlSecondsAfterFinished", KEPT_AFTER),
+        "template": {**pod, "metadata": metadata, "spec": inner},
+    }
+    for key in ("podFailurePolicy", "completionMode", "backoffLimitPerIndex", "suspend"):
+        spec.pop(key, None)
+    return {**job, "spec": spec}
+
+
+def ending(job: Json) -> tuple[bool, str] | None:
+    """Return whether a Job ended well, and why not; None while it runs."""
+    for one in (job.get("status") or {}).get("conditions") or []:
+        if one.get("status") == "True" and one.get("type") in {"Complete", "Failed"}:
+            return one["type"] == "Complete", one.get("reason", "")
+    return None
+
+
+def pod_state(pod: Json) -> str:
+    """Say in a few words where a pod stands, and what keeps it."""
+    status = pod.get("status") or {}
+    for one in [*(status.get("initContainerStatuses") or []), *status.get("containerStatuses", [])]:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in {None, "PodInitializing"}:
+            return f"pod {status.get('phase', 'Pending')}, {waiting['reason']}"
+    return f"pod {status.get('phase', 'Pending')}"
+
+
+def tail(text: str, limit: int = 250) -> str:
+    """Return the end of a log in one line."""
+    joined = " | ".join(line.strip() for line in text.splitlines() if line.strip())
+    return joined if len(joined) <= limit else f"...{joined[-limit:]}"
+
+
+def _mapping(value: Json, key: str, template: str) -> dict[str, Any]:
+    found = value.get(key)
+    if not isinstance(found, dict):
+        raise TemplateError(f"template {template} has no {key}")
+    return dict(found)

@@ -1,0 +1,167 @@
+"""The step `webhook`: a signed POST to an endpoint of the cluster's people.
+
+At least once, with one idempotency key for each attempt of the step: it is sent again until
+a 2xx says that it was taken, or a 4xx that it never will be. Redirects are refused: a signed
+request must not follow them to another host. URL and secret may be rotated at any time.
+
+    X-Gpu-Remediator-Signature: t=<epoch seconds>,v1=<hex of HMAC SHA-256 of "<t>.<body>">
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from remediator.act.made import words_of
+from remediator.clock import Clock
+from remediator.decide.decision import Outcome, Work
+from remediator.policy.steps import CallWebhook
+from remediator.policy.templates import Endpoint, fill
+
+
+SIGNATURE_HEADER: Final = "X-Gpu-Remediator-Signature"
+PAYLOAD_VERSION: Final = 1
+FIRST_RETRY: Final = 1.0
+LAST_RETRY: Final = 60.0
+MAX_SECRET_BYTES: Final = 16 * 1024
+_EXCERPT: Final = 200
+_OK, _REDIRECT, _SERVER_ERROR = 200, 300, 500
+_RETRIED: Final = frozenset({408, 425, 429})
+"""Client errors that say "later", not "never". https://www.rfc-editor.org/rfc/rfc9110#section-15"""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body of the POST. Fields are only added within a version."""
+
+    version: int = PAYLOAD_VERSION
+    key: str
+    node: str
+    uid: str
+    policy: str
+    session: str
+    step: int
+    attempt: int
+    data: Mapping[str, str]
+
+
+class _NotYetError(Exception):
+    """It was not taken, or perhaps not; it is sent again."""
+
+
+class WebhookWorker:
+    """Calls endpoints.
+
+    Args:
+        endpoints: of RemediatorConfig, by name.
+        session: shared with other senders; owned by the caller.
+        clock: the controller's, for the signature's time.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints: Mapping[str, Endpoint],
+        session: aiohttp.ClientSession,
+        clock: Clock,
+    ) -> None:
+        self._endpoints = endpoints
+        self._session = session
+        self._clock = clock
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        """Send until it is taken or refused. See :class:`Worker`."""
+        spec = work.spec.webhook or CallWebhook(to="none")
+        endpoint = self._endpoints.get(spec.to)
+        if endpoint is None:
+            note = f"RemediatorConfig has no endpoint {spec.to} under spec.endpoints"
+            return Outcome(key=work.key, delivered=False, note=note)
+        body, wait = body_of(work, spec), FIRST_RETRY
+        while True:
+            try:
+                well, note = await self._send(endpoint, work.key, body)
+            except _NotYetError as error:
+                say(f"{spec.to} has not taken it yet: {error}; tried again in {wait:g} s")
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LAST_RETRY)
+                continue
+            return Outcome(key=work.key, delivered=well, note=f"{spec.to}: {note}")
+
+    async def _send(self, endpoint: Endpoint, key: str, body: bytes) -> tuple[bool, str]:
+        """Make one attempt. Raises _NotYetError."""
+        url, secret = await asyncio.to_thread(_address, endpoint)
+        stamp = int(self._clock.now())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "gpu-remediator",
+            "Idempotency-Key": key,
+            SIGNATURE_HEADER: f"t={stamp},v1={signature(secret, stamp, body)}",
+        }
+        try:
+            async with self._session.post(
+                url,
+                data=body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=endpoint.timeout),
+                allow_redirects=False,
+            ) as response:
+                said = await response.content.read(_EXCERPT)
+                excerpt = " ".join(said.decode(errors="replace").split())
+                return _meaning(response.status, excerpt)
+        except TimeoutError as error:
+            raise _NotYetError(f"no answer within {endpoint.timeout:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _NotYetError(f"no connection ({type(error).__name__})") from error
+
+
+def body_of(work: Work, spec: CallWebhook) -> bytes:
+    """Return the body for a step; the same for each time that it is sent."""
+    call = Call(
+        key=work.key,
+        node=work.node,
+        uid=work.uid,
+        policy=work.policy,
+        session=work.session,
+        step=work.step,
+        attempt=work.attempt,
+        data=fill(spec.data, words_of(work)),
+    )
+    return msgspec.json.encode(call)
+
+
+def signature(secret: bytes, stamp: int, body: bytes) -> str:
+    """Return the hexadecimal signature of a body sent at a time."""
+    return hmac.new(secret, f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def _meaning(status: int, excerpt: str) -> tuple[bool, str]:
+    said = f"HTTP {status}" + (f": {excerpt}" if excerpt else "")
+    if _OK <= status < _REDIRECT:
+        return True, said
+    if status in _RETRIED or status >= _SERVER_ERROR:
+        raise _NotYetError(said)
+    return False, said
+
+
+def _address(endpoint: Endpoint) -> tuple[str, bytes]:
+    """Return URL and secret; blocking. A file that is missing may still be mounted."""
+    url = endpoint.url or _read(endpoint.url_file or "", "urlFile").decode(errors="replace")
+    return url, _read(endpoint.secret_file, "secretFile")
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_SECRET_BYTES).strip()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise _NotYetError(f"cannot read the file of {setting} ({path}): {why}") from error
+    if not text:
+        raise _NotYetError(f"the file of {setting} ({path}) is empty")
+    return text

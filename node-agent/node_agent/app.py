@@ -85,6 +85,7 @@ class App:
             paths=log_paths(settings),
             resume=loaded.health.position,
             on_state=self._take_log_state,
+            on_loss=lambda why: log.warning("lines of the kernel log may be missing", reason=why),
         )
         self._pci = PciSysfs(root=Path(settings.sysfs_root))
         clock = time.monotonic

@@ -51,8 +51,11 @@ def load(path: Path) -> Loaded:
         version = msgspec.json.decode(raw, type=_VersionOnly).version
         if version != VERSION:
             return _set_aside(path, f"it is of version {version}, this agent reads {VERSION}")
-        return Loaded(msgspec.json.decode(raw, type=NodeHealth))
-    except (msgspec.DecodeError, ValueError) as error:
+        health = msgspec.json.decode(raw, type=NodeHealth)
+        for fault in health.faults.values():
+            fault.published()  # a time beyond the calendar would end every agent that reads it
+        return Loaded(health)
+    except (msgspec.DecodeError, ValueError, OverflowError, OSError, RecursionError) as error:
         return _set_aside(path, str(error))
 
 

@@ -79,6 +79,11 @@ LOG_OVERRUNS = Family(
     "gpu_kernel_log_overruns_total", "counter", "Times the kernel's ring overran the agent."
 )
 LOG_GAPS = Family("gpu_kernel_log_gaps_total", "counter", "Records missing in the sequence.")
+LOG_LOST_PLACES = Family(
+    "gpu_kernel_log_lost_places_total",
+    "counter",
+    "Times the place up to which a log file had been read was not found again.",
+)
 
 FAMILIES: Final = (
     XID_EPISODES,
@@ -103,6 +108,7 @@ FAMILIES: Final = (
     LOG_OVERSIZED,
     LOG_OVERRUNS,
     LOG_GAPS,
+    LOG_LOST_PLACES,
 )
 
 
@@ -263,5 +269,6 @@ def _log_blocks(counters: Counters, source: SourceState) -> Iterator[Block]:
         (LOG_OVERSIZED, counters.oversized),
         (LOG_OVERRUNS, counters.overruns),
         (LOG_GAPS, counters.gaps),
+        (LOG_LOST_PLACES, counters.lost_places),
     ):
         yield block(family, (({}, float(value)),))

@@ -92,16 +92,12 @@ class Publisher:
         self._wake.set()
 
     def look(self, view: NodeView) -> None:
-        """Compare with a Node that was read; what others removed is written again."""
-        there = on_node(view)
+        """Compare with a Node that was read; what others changed or removed is written again."""
+        there, known = on_node(view), self._there
         wanted = self._wanted
-        if wanted is None or self._urgent_there != wanted.urgent:
+        if wanted is None or known is None or self._urgent_there != wanted.urgent:
             return  # a write is due anyway
-        lost = any(
-            (on := there.conditions.get(c.type)) is None or on.status != c.status
-            for c in wanted.conditions
-        )
-        if lost or (there.annotation is None):
+        if not there.stands_as(known):
             self._there = there
             self._urgent_there = None
             self._wake.set()

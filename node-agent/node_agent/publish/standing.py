@@ -51,6 +51,13 @@ class OnNode(NamedTuple):
             for c in wanted.conditions
         )
 
+    def stands_as(self, known: OnNode) -> bool:
+        """Whether nobody has touched what stood there, apart from times."""
+        return self.annotation == known.annotation and all(
+            (on := self.conditions.get(kind)) is not None and on[:3] == was[:3]
+            for kind, was in known.conditions.items()
+        )
+
     def report(self) -> FaultReport | None:
         """The faults that the annotation shows; None if it is absent or unreadable."""
         if self.annotation is None:

@@ -85,8 +85,12 @@ class FileLog:
         counters: Counters,
         resume: Position | None,
         report_state: Callable[[str], None],
+        report_loss: Callable[[str], None],
     ) -> None:
-        """``resume`` is used if it is of this boot and source. ``report_state("")``: it works."""
+        """``resume`` is used if it is of this boot and source. ``report_state("")``: it works.
+
+        ``report_loss`` is told in words when lines may be missing.
+        """
         self._path = path
         self._boot_id = boot_id
         self._clock = clock
@@ -95,6 +99,7 @@ class FileLog:
         self._text = LogText(grouper=grouper, counters=counters)
         self._resume = resume
         self._report_state = report_state
+        self._report_loss = report_loss
         self._current: _OpenLog | None = None
         self._retiring: deque[_OpenLog] = deque()
         """Older files that may not be read to their end, oldest first."""
@@ -164,11 +169,20 @@ class FileLog:
         if resume is None:
             log.offset, banner = await _last_boot(log.fd)
             self._only_this_boot = not banner
-        elif resume.inode == log.inode:
-            log.offset = resume.offset if _is_unchanged(log.fd, resume) else 0
+        elif resume.inode == log.inode and _is_unchanged(log.fd, resume):
+            log.offset = resume.offset
+        elif rotated := self._reopen_rotated(resume, notify):
+            self._retiring.extend(rotated)
         else:
-            self._retiring.extend(self._reopen_rotated(resume, notify))
+            self._lose_place()
         self._resume = None
+
+    def _lose_place(self) -> None:
+        self._counters.lost_places += 1
+        self._report_loss(
+            f"{self._path} is not the file that was read before, and that one is deleted, "
+            "compressed or overwritten: what it held behind the last line that was read is not seen"
+        )
 
     def _open_path(self, notify: inotify.Inotify) -> _OpenLog | None:
         try:
@@ -197,11 +211,13 @@ class FileLog:
     def _reopen_rotated(self, saved: Position, notify: inotify.Inotify) -> list[_OpenLog]:
         """The file of the saved position under its new name, and the rotated ones after it.
 
-        None if it is gone, or compressed: what else is there may have been read before.
+        Or a copy, as copy-and-truncate leaves it. Empty if it is gone, or compressed: what else
+        is there may have been read before.
         """
         kept: list[_OpenLog] = []
         for log, is_rotated in sorted(self._siblings(notify), key=_last_written):
-            if not kept and log.inode == saved.inode and _is_unchanged(log.fd, saved):
+            same = log.inode == saved.inode or (is_rotated and saved.offset > 0)
+            if not kept and same and _is_unchanged(log.fd, saved):
                 log.offset = saved.offset
                 kept.append(log)
             elif kept and is_rotated:

@@ -124,6 +124,8 @@ class Counters:
     """Records missing between two sequence numbers."""
     rotations: int = 0
     truncations: int = 0
+    lost_places: int = 0
+    """Times the place up to which a file had been read was not found again."""
     earlier_boot: int = 0
     """Lines left out because they are of an earlier boot."""
 

@@ -74,14 +74,19 @@ class KernelLog:
         poll_seconds: float = syslog.DEFAULT_POLL_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
         on_state: Callable[[SourceState], None] | None = None,
+        on_loss: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``resume``: position of the last batch that was stored. ``on_state``: on change."""
+        """``resume``: position of the last batch that was stored. ``on_state``: on change.
+
+        ``on_loss``: told in words when lines may be missing.
+        """
         self._mode = mode
         self._paths = paths or KernelLogPaths()
         self._clock = clock or SystemClock()
         self._poll_seconds = poll_seconds
         self._retry_seconds = retry_seconds
         self._on_state = on_state
+        self._on_loss = on_loss
         self._position = resume
         self.counters = Counters()
         self._grouper = Grouper(catalogue=catalogue, counters=self.counters)
@@ -152,6 +157,7 @@ class KernelLog:
             counters=self.counters,
             resume=resume,
             report_state=report_state,
+            report_loss=self._on_loss,
         )
 
     def _file_path(self) -> Path:

@@ -43,6 +43,12 @@ def test_no_file_is_a_first_start(tmp_path: Path) -> None:
         pytest.param(b'{"version":1,"faults":[]}', id="another-shape"),
         pytest.param(b'{"version":2}', id="a-newer-version"),
         pytest.param(b"[]", id="no-object"),
+        pytest.param(b'{"version":1,"x":' + b"[" * 100_000, id="nested-too-deep"),
+        pytest.param(
+            b'{"version":1,"faults":{"x":{"kind":"xid","severity":"fatal","firstSeen":1e300,'
+            b'"lastSeen":1.0}}}',
+            id="a-time-beyond-the-calendar",
+        ),
     ],
 )
 def test_a_bad_file_is_kept_aside_and_said_and_the_state_knows_that_it_forgot(

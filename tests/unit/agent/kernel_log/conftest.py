@@ -46,12 +46,13 @@ class FixedClock:
 class Followed:
     """What a running kernel log has delivered so far."""
 
-    def __init__(self, log: KernelLog, states: list[SourceState]) -> None:
-        """Start the log; ``states`` is filled by it."""
+    def __init__(self, log: KernelLog, states: list[SourceState], losses: list[str]) -> None:
+        """Start the log; ``states`` and ``losses`` are filled by it."""
         self.log = log
         self._task = asyncio.create_task(log.run(self.deliver))
         self._task.add_done_callback(lambda _: self._delivered.set())
         self.states = states
+        self.losses = losses
         self.batches: list[Batch] = []
         self._delivered = asyncio.Event()
         self._episodes = EpisodeCounter()
@@ -120,6 +121,7 @@ def follow(tmp_path: Path, catalogue: Catalogue, clock: FixedClock) -> Follow:
         mode: Mode, path: Path, *, resume: Position | None = None, retry_seconds: float = 30.0
     ) -> AsyncIterator[Followed]:
         states: list[SourceState] = []
+        losses: list[str] = []
         paths = KernelLogPaths(kmsg=path, files=(path,), fifo=path, boot_id=boot_id)
         log = KernelLog(
             catalogue=catalogue,
@@ -129,8 +131,9 @@ def follow(tmp_path: Path, catalogue: Catalogue, clock: FixedClock) -> Follow:
             clock=clock,
             retry_seconds=retry_seconds,
             on_state=states.append,
+            on_loss=losses.append,
         )
-        followed = Followed(log, states)
+        followed = Followed(log, states, losses)
         try:
             yield followed
         finally:

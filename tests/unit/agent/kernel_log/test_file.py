@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from typing import TYPE_CHECKING
 
@@ -237,6 +238,43 @@ async def test_a_saved_position_counts_nothing_twice_and_misses_nothing(
         await log.until(lambda: 119 in log.codes)
 
 
+@pytest.mark.parametrize("compressed", [False, True], ids=["deleted", "compressed"])
+async def test_a_file_that_is_gone_with_unread_lines_is_a_loss_that_is_said(
+    follow: Follow,
+    path: Path,
+    compressed: bool,  # noqa: FBT001 -- parametrized
+) -> None:
+    path.write_bytes(banner() + line(48))
+    async with follow(Mode.FILE, path) as log:
+        await log.until(lambda: log.caught_up)
+        assert log.log.counters.lost_places == 0
+        saved = log.position
+    append(path, line(62))
+    if compressed:
+        path.with_name("kern.log.1.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.rename(path.with_name("elsewhere"))
+    path.write_bytes(line(79))
+    async with follow(Mode.FILE, path, resume=saved) as log:
+        await log.until(lambda: log.caught_up)
+        assert log.codes == [79]
+        assert log.log.counters.lost_places == 1
+        assert "compressed" in log.losses[0]
+
+
+async def test_a_copy_of_a_truncated_file_is_read_on(follow: Follow, path: Path) -> None:
+    path.write_bytes(banner() + line(48))
+    async with follow(Mode.FILE, path) as log:
+        await log.until(lambda: log.caught_up)
+        saved = log.position
+    append(path, line(62))
+    path.with_name("kern.log.1").write_bytes(path.read_bytes())
+    path.write_bytes(line(79))  # the same inode
+    async with follow(Mode.FILE, path, resume=saved) as log:
+        await log.until(lambda: log.caught_up)
+        assert log.codes == [62, 79]
+        assert log.losses == []
+
+
 async def test_another_file_with_the_saved_inode_is_read_from_its_start(
     follow: Follow, path: Path
 ) -> None:
@@ -248,6 +286,7 @@ async def test_another_file_with_the_saved_inode_is_read_from_its_start(
         file.write(line(79) * 4)
     async with follow(Mode.FILE, path, resume=saved) as log:
         await log.until_codes(79, 79, 79, 79)
+        assert log.log.counters.lost_places == 1
 
 
 async def test_a_position_of_another_boot_is_not_used(follow: Follow, path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
@@ -213,9 +214,24 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for() -> None:
     [
         pytest.param(lambda v: NodeView(v.uid, v.boot_id, v.annotations, {}), id="condition"),
         pytest.param(lambda v: NodeView(v.uid, v.boot_id, {}, v.conditions), id="annotation"),
+        pytest.param(
+            lambda v: NodeView(
+                v.uid, v.boot_id, {FAULTS_ANNOTATION: '{"version":1}'}, v.conditions
+            ),
+            id="overwritten annotation",
+        ),
+        pytest.param(
+            lambda v: NodeView(
+                v.uid,
+                v.boot_id,
+                v.annotations,
+                {k: msgspec.structs.replace(c, reason="x") for k, c in v.conditions.items()},
+            ),
+            id="overwritten reason",
+        ),
     ],
 )
-async def test_what_others_remove_is_written_again(
+async def test_what_others_remove_or_change_is_written_again(
     spoil: Callable[[NodeView], NodeView],
 ) -> None:
     api = FakeApi()
@@ -230,4 +246,18 @@ async def test_what_others_remove_is_written_again(
         await asyncio.sleep(1)
     assert len(api.writes) == 2
     assert api.view.conditions["GPUXidError"].status == "True"
+    assert api.view.conditions["GPUXidError"].reason == "NoFault"
     assert api.view.annotations[FAULTS_ANNOTATION] == '{"counts":3}'
+
+
+async def test_counts_that_are_not_written_yet_are_no_work_of_others() -> None:
+    api = FakeApi()
+    async with running(api) as publisher:
+        publisher.submit(wanted("True", counts=3))
+        await asyncio.sleep(1)
+        publisher.submit(wanted("True", counts=4))
+        publisher.look(api.view)
+        await asyncio.sleep(1)
+        assert len(api.writes) == 1
+        await asyncio.sleep(10)
+    assert len(api.writes) == 2

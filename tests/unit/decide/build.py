@@ -19,7 +19,15 @@ from remediator.decide.decision import (
     Work,
     WriteEvent,
 )
-from remediator.decide.facts import ConditionFact, NodeFacts, out_of_service
+from remediator.decide.facts import (
+    AlertFact,
+    ClusterFacts,
+    ConditionFact,
+    NodeFacts,
+    QueryFact,
+    SourceFact,
+    out_of_service,
+)
 from remediator.decide.ledger import Ledger
 from remediator.decide.session import History, Session
 from remediator.policy.cluster import ClusterSpec
@@ -73,6 +81,35 @@ def condition(
     kind: str, status: str, *, now: float = START, reason: str = "Xid79"
 ) -> ConditionFact:
     return ConditionFact(kind, status, reason, "", since=now, seen=now)
+
+
+def alert(
+    name: str = "GpuFell", *, since: float = START, source: str = "main", **more: Any
+) -> AlertFact:
+    """Return a firing alert; what is no field of it is a label."""
+    known = {key: more.pop(key) for key in ("suppressed",) if key in more}
+    starts_at = more.pop("starts_at", since)
+    labels = {"gpu": "0", "severity": "critical"} | more
+    return AlertFact(
+        source=source,
+        name=name,
+        labels=labels,
+        since=since,
+        seen=since,
+        starts_at=starts_at,
+        **known,
+    )
+
+
+def alive(source: str = "main", *, alive: bool = True, **more: Any) -> ClusterFacts:
+    """Return what is known of a cluster with one Alertmanager, which works."""
+    fact = SourceFact(ok=True, since=0.0, alive=alive)
+    return ClusterFacts(sources={f"alertmanager/{source}": fact}, **more)
+
+
+def query_fact(*, holds: bool, since: float = START, **more: Any) -> QueryFact:
+    """Return a query's answer that stays fresh for a while."""
+    return QueryFact(holds=holds, since=since, seen=since, fresh_until=since + 90.0, **more)
 
 
 def node(
@@ -138,6 +175,7 @@ class Bench:
         self.works: dict[str, Work] = {}
         """Wanted by the last decision, by action."""
         self.world = World.REAL
+        self.known = ClusterFacts()
 
     def see(self, *facts: NodeFacts) -> None:
         for one in facts:
@@ -156,6 +194,7 @@ class Bench:
             outcomes=self.outcomes,
             world=self.world,
             now=self.now,
+            cluster_facts=self.known,
         )
         self.works = {
             effect.action: effect

@@ -1,0 +1,144 @@
+"""Counts within a time, earlier attempts and expressions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from node_agent.contract import Fault
+from remediator.decide.match import Answer, instance_answer, match
+from remediator.decide.session import DAY, History
+from tests.unit.decide.build import SEEN, START, condition, node, policy, xid
+
+
+def episodes(*hours: float, code: int = 94, pci: str = "0000:9b:00.0", count: int = 0) -> Fault:
+    times = tuple(SEEN + timedelta(hours=hour) for hour in hours)
+    return replace(xid(code, pci), times=times, count=count or len(times), last_seen=times[-1])
+
+
+def counts(**clause: Any) -> Any:
+    return policy(when=[{"count": {"xid": [94], "atLeast": 3} | clause}])
+
+
+@pytest.mark.parametrize(
+    ("clause", "faults", "answer"),
+    [
+        ({}, (episodes(0, 1, 2),), Answer.HOLDS),
+        ({}, (episodes(0, 1),), Answer.CLEAR),
+        ({}, (), Answer.CLEAR),
+        ({}, (episodes(0, 1, 25),), Answer.CLEAR),
+        ({}, (episodes(0, 10, 23.9),), Answer.HOLDS),
+        ({}, (episodes(0, 10, 24),), Answer.CLEAR),
+        ({"within": "1h"}, (episodes(0, 0.3, 0.6, 5),), Answer.CLEAR),
+        ({"within": "1h"}, (episodes(0, 5, 5.3, 5.6),), Answer.HOLDS),
+        ({}, (episodes(0, 1), episodes(0, 1, pci="0000:1b:00.0")), Answer.CLEAR),
+        ({"on": "node"}, (episodes(0, 1), episodes(0, 1, pci="0000:1b:00.0")), Answer.HOLDS),
+        ({}, (episodes(0, 1, 2, code=95),), Answer.CLEAR),
+        ({"xid": [94, 95]}, (episodes(0, 1), episodes(2, code=95)), Answer.HOLDS),
+        ({}, (episodes(2, count=3),), Answer.UNKNOWN),
+        ({}, (episodes(2, count=2),), Answer.CLEAR),
+    ],
+    ids=[
+        "three",
+        "two",
+        "none",
+        "third-too-late",
+        "just-within",
+        "just-not-within",
+        "an-old-burst-does-not-count",
+        "a-new-burst-counts",
+        "two-gpus-are-apart",
+        "two-gpus-together",
+        "another-code",
+        "two-codes",
+        "times-were-left-out",
+        "times-were-left-out-and-do-not-matter",
+    ],
+)
+def test_count(clause: dict[str, Any], faults: tuple[Fault, ...], answer: Answer) -> None:
+    facts = node(conditions={"GPUXidError": condition("GPUXidError", "True")}, faults=faults)
+    assert match(counts(**clause), facts, START).answer is answer
+
+
+def test_a_count_says_how_many_where_and_ends_with_the_faults_themselves() -> None:
+    facts = node(faults=(episodes(0, 1, 2), episodes(0, pci="0000:1b:00.0")))
+    found = match(counts(), facts, START)
+    assert found.reasons == ("3 x Xid 94 on 0000:9b:00.0",)
+    assert found.instances == ("xid:94:0000:9b:00.0:boot-1",)
+    assert instance_answer(found.instances[0], facts, START) is Answer.HOLDS
+    assert instance_answer(found.instances[0], node(), START) is Answer.CLEAR
+    everywhere = match(counts(on="node"), facts, START)
+    assert everywhere.reasons == ("4 x Xid 94 on the node",)
+    assert len(everywhere.instances) == 2
+
+
+def test_a_count_is_unknown_while_the_report_is_not_trusted() -> None:
+    facts = node(faults=(episodes(0, 1),), faults_truncated=True)
+    assert match(counts(), facts, START).answer is Answer.UNKNOWN
+    assert match(counts(), node(boot_id="boot-2"), START).answer is Answer.UNKNOWN
+
+
+def test_clocks_of_nodes_do_not_matter() -> None:
+    facts = node(faults=(episodes(0, 1, 2),))
+    assert SEEN.timestamp() > START + 10 * DAY
+    assert match(counts(), facts, START).holds
+
+
+# -- filters -------------------------------------------------------------------------------
+
+
+SECOND_LINE = policy(when=[{"xid": {"codes": [79]}, "attempts": {"atLeast": 2}}])
+
+
+@pytest.mark.parametrize(
+    ("ago", "holds"),
+    [((), False), ((100,), False), ((100, 200), True), ((100, DAY), False), ((1, 2, 3), True)],
+)
+def test_attempts_are_the_sessions_that_ended_lately(ago: tuple[float, ...], holds: bool) -> None:  # noqa: FBT001
+    history = History(attempts=tuple(START - one for one in ago))
+    facts = node(faults=(xid(),), history=history)
+    found = match(SECOND_LINE, facts, START)
+    assert found.answer is (Answer.HOLDS if holds else Answer.CLEAR)
+    if holds:
+        assert found.instances == ("xid:79:0000:9b:00.0:boot-1",)
+        assert f"remediated {len(ago)} times before" in found.reasons
+
+
+def test_attempts_say_when_they_are_forgotten() -> None:
+    facts = node(
+        conditions={"KernelDeadlock": condition("KernelDeadlock", "True")},
+        history=History(attempts=(START - 3000, START - 10)),
+    )
+    one = policy(
+        when=[{"condition": {"type": "KernelDeadlock"}, "attempts": {"atLeast": 2, "within": "1h"}}]
+    )
+    assert match(one, facts, START).next_look == START + 600
+
+
+def cel(text: str) -> Any:
+    return policy(when=[{"xid": {"codes": [79]}, "cel": text}])
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("ready", Answer.HOLDS),
+        ("!ready", Answer.CLEAR),
+        ('name == "n1" && pool == "h100" && zone == ""', Answer.HOLDS),
+        ('labels["nvidia.com/gpu.present"] == "true"', Answer.HOLDS),
+        ('labels["absent"] == "true"', Answer.UNKNOWN),
+        ('"absent" in labels && labels["absent"] == "true"', Answer.CLEAR),
+        ('faults.exists(f, f.code == 79 && f.severity == "fatal" && f.count >= 1)', Answer.HOLDS),
+        ('conditions["GPUXidError"].status == "True"', Answer.HOLDS),
+        ("attempts == 1 && !unschedulable", Answer.HOLDS),
+        ("alerts.size() == 0", Answer.HOLDS),
+        ("1 / (attempts - 1) == 1", Answer.UNKNOWN),
+        ("faults[0].code + 'x' == ''", Answer.UNKNOWN),
+    ],
+)
+def test_an_expression_filters_and_where_it_fails_nobody_knows(text: str, answer: Answer) -> None:
+    facts = node(faults=(xid(),), pool="h100", history=History(attempts=(START - 5,)))
+    assert match(cel(text), facts, START).answer is answer

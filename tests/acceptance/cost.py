@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from testbed.processes import Child, free_port
 from tests.acceptance.faults import spread
+from tests.acceptance.page import get
 from tests.bench.figures import cpu_seconds, memory_mb
 
 
@@ -52,6 +52,20 @@ def pss_mb(pid: int) -> float:
     return int(line.split()[1]) * 1024 / 1e6
 
 
+def largest_mappings(pid: int, count: int = 12) -> dict[str, float]:
+    """What the memory of a process is resident for: 10^6 bytes by mapped file."""
+    sums: dict[str, float] = {}
+    name = ""
+    for line in Path(f"/proc/{pid}/smaps").read_text("ascii", "replace").splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            name = words[5].rpartition("/")[2] if len(words) > 5 else "anonymous"
+        elif words[0] == "Rss:":
+            sums[name] = sums.get(name, 0.0) + int(words[1]) * 1024 / 1e6
+    ranked = sorted(sums.items(), key=lambda item: -item[1])[:count]
+    return {name: round(size, 1) for name, size in ranked}
+
+
 def closed_loop(port: int, seconds: float) -> dict[str, Any]:
     """One scraper that asks again as soon as it has its page, from another process."""
     argv = [sys.executable, "-m", "tests.bench.scraper", str(port), "1", str(seconds)]
@@ -74,13 +88,6 @@ def paced(ports: Mapping[str, int], *, seconds: float, every: float) -> dict[str
             took[name].append((time.perf_counter() - begun) * 1000)
         time.sleep(max(0.0, due - time.monotonic()))
     return {name: {"scrapes": len(each), "ms": spread(each)} for name, each in took.items()}
-
-
-def get(port: int, path: str = "/metrics") -> str:
-    """One page."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 class Peer:

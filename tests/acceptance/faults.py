@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from node_agent.cli_local import ask
 from testbed.gpunode import Agent
+from tests.acceptance.page import Page, get
 from tests.acceptance.receiver import Receiver
 from tests.acceptance.rig import Fault, Rig
 from tests.acceptance.witnesses import KERNEL_LOG, NVML, TRACEPOINT, Sighting, Witnesses
@@ -17,6 +18,7 @@ from tests.bench.figures import percentile
 
 CODES: Final = {"unmapped": (31,), "misaligned": (13,), "both": (13, 31)}
 _PATIENCE: Final = 5.0
+_COUNTS: Final = 11.0
 _QUIET: Final = 0.4
 """Later reports of the same fault come within this: the last line 0.2 s after the first."""
 _COALESCE: Final = 0.15
@@ -33,6 +35,8 @@ class Sample(NamedTuple):
     patch_ms: float | None
     behind_ms: dict[str, float]
     """By how much each source came after the first; `launch` is negative: the kernel's start."""
+    told: dict[str, tuple[float, float]]
+    """By source, of the agent: how often it was first; milliseconds after the first, in all."""
 
 
 def provoke(
@@ -43,17 +47,25 @@ def provoke(
     witnesses: Witnesses,
     kind: str,
     library: str = "",
+    settle: bool = False,
 ) -> Sample:
-    """Provoke one fault, wait for everything about it, and take it off the Node again."""
-    since = time.monotonic()
+    """Provoke one fault, wait for everything about it, and take it off the Node again.
+
+    With `settle`, wait until mere counts have been written too, which they are each 10 s.
+    """
+    before, since = _told(agent), time.monotonic()
     fault = rig.fault(kind, library=library)
     wanted = set(CODES[kind])
     _wait(lambda: _patched(receiver, since, wanted) is not None)
     _wait(lambda: wanted <= {one.code for one in witnesses.since(since)})
     _wait(lambda: _quiet(witnesses, since))
+    if settle:
+        time.sleep(_COUNTS)
     sightings = witnesses.since(since)
     last = [p.faults for p in receiver.patches if p.at >= since and p.faults is not None]
-    sample = _judge(fault, sightings, _patched(receiver, since, {CODES[kind][0]}), last)
+    after = _told(agent)
+    told = {k: (after[k][0] - before[k][0], after[k][1] - before[k][1]) for k in after}
+    sample = _judge(fault, sightings, _patched(receiver, since, {CODES[kind][0]}), last, told)
     clear(agent, receiver)
     return sample
 
@@ -72,6 +84,7 @@ def _judge(
     sightings: list[Sighting],
     patched: float | None,
     reports: Sequence[list[dict[str, Any]]],
+    told: dict[str, tuple[float, float]],
 ) -> Sample:
     at: dict[str, float] = {}
     for one in sightings:
@@ -92,7 +105,19 @@ def _judge(
             "returned": (fault.returned - begin) * 1000,
             **{source: (moment - begin) * 1000 for source, moment in at.items()},
         },
+        told,
     )
+
+
+def _told(agent: Agent) -> dict[str, tuple[float, float]]:
+    page = Page(get(agent.port))
+    return {
+        source: (
+            page.sum("gpu_fault_source_first_total", source=source),
+            page.sum("gpu_fault_source_lag_seconds_total", source=source) * 1000,
+        )
+        for source in (KERNEL_LOG, TRACEPOINT, NVML)
+    }
 
 
 def _patched(receiver: Receiver, since: float, codes: set[int]) -> float | None:
@@ -136,6 +161,10 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
         "node_sources": sorted(
             {s for one in samples for f in one.node_faults for s in f["sources"]}
         ),
+        "agent_told": [
+            {source: [first, round(lag, 2)] for source, (first, lag) in one.told.items()}
+            for one in samples[:6]
+        ],
         "pods": sorted({p for one in samples for f in one.node_faults for p in f.get("pods", ())}),
     }
     for source in ("launch", "returned", KERNEL_LOG, TRACEPOINT, NVML):

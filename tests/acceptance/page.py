@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -10,6 +11,13 @@ from node_agent.publish.counters import DEFAULT_FILES, load_counters, load_field
 
 
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def get(port: int, path: str = "/metrics") -> str:
+    """One page."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 class Row(NamedTuple):

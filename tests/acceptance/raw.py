@@ -81,7 +81,9 @@ def main(only_values: bool) -> None:  # noqa: FBT001 - one switch of a script
             "event_types": f"{nvml.nvmlDeviceGetSupportedEventTypes(handle):#x}",
             "fields": fields(handle),
             "links": links(handle),
+            "tlimits": tlimits(handle),
             "gpm": gpm(handle),
+            "pcie_throughput": throughput(handle),
             "microseconds": costs(handle),
         }
     print(json.dumps(answer))
@@ -112,7 +114,28 @@ def fields(handle: Any) -> dict[int, dict[str, float | None]]:
                 "type": answer.valueType,
                 "value": value,
                 "us": answer.latencyUsec,
+                "filled": bool(answer.timestamp),
             }
+    return found
+
+
+def tlimits(handle: Any) -> dict[str, list[tuple[int, int, int, bool]]]:
+    """T.Limit fields one by one and together: return code, type, signed value, filled in."""
+    asked = [193, 194, 195, 196]
+    ways = {"alone": [_ask(handle, [one])[0] for one in asked], "together": _ask(handle, asked)}
+    ways["as the agent"] = _ask(handle, [*asked, 91, 170, 144])
+    return {
+        way: [(a.nvmlReturn, a.valueType, a.value.siVal, bool(a.timestamp)) for a in answers]
+        for way, answers in ways.items()
+    }
+
+
+def throughput(handle: Any) -> dict[str, float]:
+    """PCIe traffic as the getter samples it for 20 ms: the mean of ten, as it hands it out."""
+    found = {}
+    for name, counter in (("transmit", 0), ("receive", 1)):
+        values = [nvml.nvmlDeviceGetPcieThroughput(handle, counter) for _ in range(_REPEAT)]
+        found[name] = sum(values) / len(values)
     return found
 
 

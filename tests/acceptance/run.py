@@ -23,7 +23,7 @@ from node_agent import __version__
 from node_agent.cli_local import ask
 from testbed.gpunode import Agent
 from tests.acceptance import cost, faults, values
-from tests.acceptance.page import Page, default_families, every_counter
+from tests.acceptance.page import Page, default_families, every_counter, get
 from tests.acceptance.pods import Pods
 from tests.acceptance.receiver import Receiver
 from tests.acceptance.rig import NODE, QUICK, FakeRig, RealRig, running
@@ -36,7 +36,7 @@ class Plan:
 
     def __init__(self, *, quick: bool) -> None:
         self.settle = 5.0 if quick else 15.0
-        self.idle = 10.0 if quick else 90.0
+        self.idle = 10.0 if quick else 75.0
         self.paced = 10.0 if quick else 60.0
         self.every = 5.0
         self.loop = 2.0 if quick else 8.0
@@ -123,9 +123,10 @@ class Run:
             self.phase("conditions", lambda: receiver.conditions)
             self.phase("events", lambda: [e.get("reason") for e in receiver.events][-20:])
             self.phase("cost_after", lambda: idle(agent, 5.0))
+            self.phase("memory", lambda: memory(agent))
             self.phase("release", lambda: release(agent))
             self.phase("check_end", lambda: check(agent))
-            page_text = cost.get(agent.port)
+            page_text = get(agent.port)
             begun = time.monotonic()
         self.result["stop_seconds"] = round(time.monotonic() - begun, 2)
         self.phase("log", lambda: _own_log(agent.log_text))
@@ -141,6 +142,7 @@ class Run:
         count: int,
     ) -> dict[str, Any]:
         rig = self._rig
+        settle = count <= _FEW
         samples = []
         for number in range(count):
             rig.prepare(kind, library, count=min(6, count - number))
@@ -152,6 +154,7 @@ class Run:
                     witnesses=witnesses,
                     kind=kind,
                     library=library,
+                    settle=settle,
                 )
             )
         example = samples[-1]
@@ -204,14 +207,22 @@ class Run:
             raw = cost.run_json(["tests.acceptance.raw"], self._rig.env)
         finally:
             achieved = load.stop()
-        return found | {"achieved_per_second": achieved, "gpm_raw": raw.get("gpm", raw)}
+        return (
+            found
+            | {"achieved_per_second": achieved}
+            | {name: raw.get(name) for name in ("gpm", "pcie_throughput", "tlimits", "error")}
+        )
+
+
+_FEW: Final = 2
+"""So few faults are each waited for until the node shows all of it."""
 
 
 def _series(plan: Plan, rig: Rig) -> list[tuple[str, str, str, int]]:
     cupy = "cupy" if rig.real and _has_cupy() else ""
     return [
-        ("xid31_cupy", "unmapped", cupy, 2),
-        ("xid13_cupy", "misaligned", cupy, 2),
+        ("xid31_settled", "unmapped", cupy, 2),
+        ("xid13_settled", "misaligned", cupy, 2),
         ("xid13_and_31", "both", "", 2),
         ("xid31", "unmapped", "", plan.faults),
         ("xid13", "misaligned", "", plan.faults),
@@ -256,7 +267,7 @@ def check(agent: Agent) -> dict[str, Any]:
 
 def page(agent: Agent) -> Page:
     """A scrape."""
-    return Page(cost.get(agent.port))
+    return Page(get(agent.port))
 
 
 def families(found: Page) -> dict[str, Any]:
@@ -282,6 +293,11 @@ def idle(agent: Agent, seconds: float) -> dict[str, Any]:
     return meter.read()
 
 
+def memory(agent: Agent) -> dict[str, Any]:
+    """What both processes are resident for."""
+    return {str(each): cost.largest_mappings(each) for each in cost.family(agent.process.pid)}
+
+
 def peer(rig: Rig, agent: Agent, plan: Plan) -> dict[str, Any]:
     """Ours and nvitop-exporter, both running and both scraped at the same rate."""
     with cost.Peer(rig.folder, rig.env) as other:
@@ -296,7 +312,7 @@ def peer(rig: Rig, agent: Agent, plan: Plan) -> dict[str, Any]:
             "node-agent": ours.read() | scraped["node-agent"],
             "nvitop-exporter": theirs.read() | scraped["nvitop-exporter"],
         }
-        text = cost.get(other.port)
+        text = get(other.port)
         answer["nvitop-exporter"]["families"] = text.count("# TYPE ")
         answer["nvitop-exporter"]["series"] = sum(
             bool(line) and not line.startswith("#") for line in text.splitlines()
@@ -304,7 +320,7 @@ def peer(rig: Rig, agent: Agent, plan: Plan) -> dict[str, Any]:
         times = []
         for _ in range(100):
             begun = time.perf_counter()
-            cost.get(other.port)
+            get(other.port)
             times.append((time.perf_counter() - begun) * 1000)
         answer["nvitop-exporter"]["closed_loop_ms"] = faults.spread(times)
     return answer

@@ -32,7 +32,7 @@ from node_agent.nvml.protocol import (
 
 
 _RECEIVE_BYTES: Final = 65536
-_REAP_SECONDS: Final = 0.02
+_REAP_SECONDS: Final = (0.01, 0.05, 0.2, 0.5)
 _MODULE: Final = "node_agent.nvml.child"
 
 
@@ -99,7 +99,7 @@ class ChildProcess:
             self._writer.write(frame(request))
             await self._writer.drain()
         except OSError as error:
-            raise ChildGoneError(self._how_it_ended()) from error
+            raise ChildGoneError(await self._how_it_ended()) from error
 
     async def receive(self) -> Answer:
         """See :meth:`NvmlChild.receive`."""
@@ -112,7 +112,7 @@ class ChildProcess:
             except OSError:
                 received = b""  # reset: it died with an unread request
             if not received:
-                raise ChildGoneError(self._how_it_ended())
+                raise ChildGoneError(await self._how_it_ended())
         try:
             return read_answer(self._bodies.popleft())
         except ProtocolError as error:
@@ -135,13 +135,13 @@ class ChildProcess:
         self._writer.close()
         self._page.close()
 
-    def _how_it_ended(self) -> str:
-        try:
-            # Its socket closes a moment before it can be reaped.
-            code = self._process.wait(_REAP_SECONDS)
-        except subprocess.TimeoutExpired:
-            return "the NVML child closed its socket"
-        return f"the NVML child ended with {'signal' if code < 0 else 'status'} {abs(code)}"
+    async def _how_it_ended(self) -> str:
+        for pause in _REAP_SECONDS:  # its socket closes a moment before it can be reaped
+            code = self._process.poll()
+            if code is not None:
+                return f"the NVML child ended with {'signal' if code < 0 else 'status'} {abs(code)}"
+            await asyncio.sleep(pause)
+        return "the NVML child closed its socket"
 
 
 async def start_child(

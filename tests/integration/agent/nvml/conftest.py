@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.nvml.conversation import Deadlines
 from testbed.fake_nvml import FakeNvml
-from tests.integration.agent.nvml.watching import Watched
+from tests.integration.agent.nvml.watching import DEADLINES, Watched
 
 
 @pytest.fixture
@@ -15,7 +16,12 @@ def driver(tmp_path: Path) -> FakeNvml:
 
 
 @pytest.fixture
-async def watched(driver: FakeNvml) -> AsyncIterator[Watched]:
-    watched = Watched(driver)
+def deadlines() -> Deadlines:
+    return DEADLINES
+
+
+@pytest.fixture
+async def watched(driver: FakeNvml, deadlines: Deadlines) -> AsyncIterator[Watched]:
+    watched = Watched(driver, deadlines=deadlines)
     yield watched
     await watched.close()

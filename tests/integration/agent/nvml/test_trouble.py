@@ -14,7 +14,7 @@ import pytest
 
 from node_agent.nvml.model import NvmlState
 from testbed.fake_nvml import FakeNvml
-from tests.integration.agent.nvml.watching import Watched
+from tests.integration.agent.nvml.watching import SHORT, Watched
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,7 @@ async def test_a_loaded_driver_that_we_may_not_open_is_no_access(
     assert "nvidiactl" in view.why
 
 
+@pytest.mark.parametrize("deadlines", [SHORT])
 async def test_a_hang_of_one_call_is_named_the_others_go_on_and_it_heals(
     driver: FakeNvml, watched: Watched
 ) -> None:
@@ -79,7 +80,7 @@ async def test_a_hang_of_one_call_is_named_the_others_go_on_and_it_heals(
 
 async def test_a_hang_at_start_is_named(driver: FakeNvml) -> None:
     driver.hang("nvmlInitWithFlags")
-    watched = Watched(driver)
+    watched = Watched(driver, deadlines=SHORT)
     view = await watched.in_state(NvmlState.HUNG)
     assert view.hung_call.startswith("nvmlInit")
     await watched.close()

@@ -14,13 +14,21 @@ from testbed.fake_nvml import FakeNvml
 
 # Polls as fast as one follows the other, so that no test waits for a cadence.
 CADENCE = Cadence(fast=0.05, slow=0.05, rare=0.05, gpm=0.15, processes=0.05, enumerations=0.0)
-DEADLINES = Deadlines(call=1.0, init=2.0, silence=20.0)
+DEADLINES = Deadlines(call=50.0, init=50.0, silence=50.0)
+"""Nothing hangs, however slow the machine; for tests of what hangs: `SHORT`."""
+SHORT = Deadlines(call=1.0, init=2.0, silence=20.0)
 
 
 class Watched:
     """A running supervisor; `until` waits for a view in which something is true."""
 
-    def __init__(self, driver: FakeNvml, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        driver: FakeNvml,
+        *,
+        env: Mapping[str, str] | None = None,
+        deadlines: Deadlines = DEADLINES,
+    ) -> None:
         self.driver = driver
         self.children: list[ChildProcess] = []
         self.events: asyncio.Queue[NvmlEvent] = asyncio.Queue()
@@ -32,7 +40,7 @@ class Watched:
             on_view=self._on_view,
             on_event=self.events.put_nowait,
             cadence=CADENCE,
-            deadlines=DEADLINES,
+            deadlines=deadlines,
         )
         self.task = asyncio.create_task(self.supervisor.run())
 

@@ -33,6 +33,7 @@ from node_agent.health.levels import LevelJudge, lost_to_nvml
 from node_agent.health.merge import TEXT_DECIDES, Merger, Report
 from node_agent.health.operator import SetHealthy, TimeError, parse_time, set_healthy
 from node_agent.nvml.model import NvmlState, NvmlView
+from node_agent.publish.journal import FaultJournal
 from node_agent.publish.standing import on_node
 from node_agent.sources.nvml_events import xid_report
 from node_agent.xid.episodes import Source
@@ -103,6 +104,7 @@ class Monitor:
         self._changed = changed
         self._say = say
         self._log = log
+        self._journal = FaultJournal(known=self.health.faults, log=log)
         self._catalogue = catalogue
         self._merger = Merger(pods_of=pods_of)
         self._judge = LevelJudge(catalogue=catalogue)
@@ -274,6 +276,7 @@ class Monitor:
             all_present=self._all_present(health),
         )
         self.health = settle(health, evidence, now=self._wall(), info_age=self._info_age)
+        self._journal.observe(self.health.faults, now=self._wall())
         self._changed()
 
     def _all_present(self, health: NodeHealth) -> bool | None:

@@ -17,7 +17,7 @@ from remediator.policy.model import RemediationPolicy
 
 ROOT = Path(__file__).parents[3]
 LOG = {"notify": {"to": ["log"]}}
-CORDON = {"cordon": {}}
+CORDON: dict[str, Any] = {"cordon": {}}
 BY_NODE = "max by (node) (DCGM_FI_DEV_XID_ERRORS) == 79"
 
 

@@ -1,6 +1,7 @@
 """Any policy survives a trip through YAML; no text whatever breaks the loader."""
 
 from collections.abc import Sequence
+from datetime import date
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from node_agent.contract import Severity
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.load import parse_config, parse_policies
 from remediator.policy.model import (
@@ -23,6 +25,7 @@ from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.quantities import format_duration
 from remediator.policy.reload import PolicySet, fold
 from remediator.policy.steps import OnFailure
+from remediator.policy.windows import DAYS
 
 
 ROOT = Path(__file__).parents[3]
@@ -57,15 +60,81 @@ selectors = keys(
         "matchExpressions": st.lists(requirements, max_size=2),
     },
 )
+severities = st.sampled_from([*map(str, Severity)])
 conditions = keys(
     {"type": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)},
     {
         "status": st.sampled_from(["True", "False", "Unknown"]),
         "reasons": st.lists(texts, max_size=2),
         "for": durations,
+        "severity": severities,
     },
 )
-whens = keys({}, {"xid": codes(999), "sxid": codes(99999), "condition": conditions}).filter(bool)
+metric_labels = st.from_regex(r"[a-z_][a-z0-9_]{0,9}", fullmatch=True)
+alerts = keys(
+    {"name": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)},
+    {
+        "labels": st.dictionaries(metric_labels, texts, max_size=2),
+        "source": names,
+        "for": durations,
+        "severity": severities,
+    },
+)
+promql = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
+queries = keys(
+    {"promql": promql},
+    {
+        "nodeFrom": st.lists(metric_labels, min_size=1, max_size=2),
+        "interval": st.integers(1, 999).map(lambda s: f"{s}s"),
+        "clearedBy": promql,
+        "source": names,
+        "for": durations,
+        "severity": severities,
+    },
+)
+counted = {"atLeast": st.integers(2, 10)}
+counts = keys(
+    {"xid": st.lists(st.integers(1, 999), min_size=1, max_size=3), **counted},
+    {"within": durations, "on": st.sampled_from(["gpu", "node"])},
+) | keys({"sxid": st.lists(st.integers(1, 99999), min_size=1, max_size=3), **counted}, {})
+attempts = keys(
+    {"atLeast": st.integers(1, 100)}, {"within": st.integers(1, 24).map(lambda h: f"{h}h")}
+)
+clauses: dict[str, st.SearchStrategy[Any]] = {
+    "xid": codes(999),
+    "sxid": codes(99999),
+    "condition": conditions,
+    "alert": alerts,
+    "query": queries,
+    "count": counts,
+    "attempts": attempts,
+    "cel": st.sampled_from(["ready", "attempts > 1", 'name == "a"']),
+}
+
+
+def entries(**nested: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    every = keys({}, clauses | nested)
+    return every.filter(lambda entry: bool(set(entry) - {"attempts", "cel"}))
+
+
+leaves = entries()
+groups = entries(all=st.lists(leaves, min_size=1, max_size=2))
+whens = entries(
+    all=st.lists(groups, min_size=1, max_size=2), any=st.lists(groups, min_size=1, max_size=2)
+)
+unlesses = keys({}, {"alert": alerts, "query": queries, "condition": conditions}).filter(bool)
+windows = keys(
+    {},
+    {
+        "days": st.lists(st.sampled_from(DAYS), min_size=1, max_size=7),
+        "start": st.integers(0, 11).map(lambda h: f"{h:02}:30"),
+        "end": st.integers(12, 24).map(lambda h: f"{h:02}:00"),
+        "timeZone": st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+        "from": st.dates(max_value=date(2030, 1, 1)).map(str),
+        "until": st.dates(min_value=date(2030, 1, 2)).map(str),
+        "blackout": st.booleans(),
+    },
+)
 budgets = keys({"maxUnavailable": amounts}, {"per": st.sampled_from([*map(str, BudgetPer)])})
 breakers = keys(
     {},
@@ -79,7 +148,7 @@ limits = keys(
     {},
     {
         "budget": budgets,
-        "rate": keys({}, {"cordon": rates}),
+        "rate": keys({}, {"cordon": rates, "drain": rates, "job": rates}),
         "breaker": breakers,
         "maxAttempts": st.integers(1, 9),
     },
@@ -125,6 +194,8 @@ specs = keys(
         "mode": st.sampled_from([*map(str, Mode)]),
         "emergency": st.booleans(),
         "nodes": keys({}, {"selector": selectors, "controlPlane": st.booleans()}),
+        "unless": st.lists(unlesses, max_size=2),
+        "windows": st.lists(windows, max_size=2),
         "limits": limits,
         "recover": keys(
             {},

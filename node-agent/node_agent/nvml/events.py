@@ -12,30 +12,12 @@ from ctypes import c_void_p, cast
 from typing import Any, Final
 
 from node_agent.nvml.enumerate import Found
+from node_agent.nvml.model import EVENT_NAMES
 from node_agent.nvml.protocol import EVENT_WAIT_SECONDS, Answer, Event, EventsFailed
 from node_agent.nvml.watch import Watch
 
 
-DOUBLE_BIT_ECC: Final = 0x2
-XID: Final = 0x8
-SINGLE_BIT_ECC_STORM: Final = 0x200
-DRAM_RETIREMENT: Final = 0x400
-DRAM_RETIREMENT_FAILURE: Final = 0x800
-NON_FATAL_POISON: Final = 0x1000
-FATAL_POISON: Final = 0x2000
-GPU_UNAVAILABLE: Final = 0x4000
-RECOVERY_ACTION: Final = 0x8000
-WANTED: Final = (
-    DOUBLE_BIT_ECC
-    | XID
-    | SINGLE_BIT_ECC_STORM
-    | DRAM_RETIREMENT
-    | DRAM_RETIREMENT_FAILURE
-    | NON_FATAL_POISON
-    | FATAL_POISON
-    | GPU_UNAVAILABLE
-    | RECOVERY_ACTION
-)
+WANTED: Final = sum(EVENT_NAMES)
 _WAIT_MS: Final = int(EVENT_WAIT_SECONDS * 1000)
 _TIMEOUT: Final = 10
 _NO_ID: Final = 0xFFFFFFFF

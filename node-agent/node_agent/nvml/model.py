@@ -15,7 +15,9 @@ Imports nothing but msgspec: the child process lives on it too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -129,6 +131,20 @@ class NvmlEvent(msgspec.Struct, frozen=True, kw_only=True):
     ci: int | None = None
 
 
+EVENT_NAMES: Final[Mapping[int, str]] = {
+    0x2: "uncorrected_ecc",
+    0x8: "xid",
+    0x200: "corrected_ecc_storm",
+    0x400: "dram_retirement",
+    0x800: "dram_retirement_failure",
+    0x1000: "poison",
+    0x2000: "fatal_poison",
+    0x4000: "gpu_unavailable",
+    0x8000: "recovery_action",
+}
+"""``nvmlEventType*`` bits of nvml.h that are listened to, by their names on the metrics page."""
+
+
 class CallStats(msgspec.Struct, frozen=True):
     """Calls of one NVML function since the agent started."""
 
@@ -148,8 +164,8 @@ class NvmlView(msgspec.Struct, frozen=True, kw_only=True):
     not hand out; after a restart of the agent their UUIDs are not known. ``bound``: how many
     GPUs the driver has; with more than ``devices``, some cannot be opened here (a GPU that was
     added has no device node in a container that ran before). ``events_error``: why events are
-    not delivered. ``restarts`` counts children that were replaced since they hung or died,
-    ``abandoned`` those that hang and are still alive.
+    not delivered; ``events`` counts them by name. ``restarts`` counts children that were replaced
+    since they hung or died, ``abandoned`` those that hang and are still alive.
     """
 
     state: NvmlState = NvmlState.STARTING
@@ -164,6 +180,7 @@ class NvmlView(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: dict[int, str] = {}
     bound: int | None = None
     events_error: str = ""
+    events: dict[str, int] = {}
     calls: dict[str, CallStats] = {}
     restarts: int = 0
     abandoned: int = 0

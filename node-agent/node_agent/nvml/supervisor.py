@@ -44,6 +44,8 @@ from node_agent.nvml.protocol import (
 
 
 MAX_ABANDONED: Final = 2
+LEAST_SECONDS: Final = 1.0
+"""Between two reads of a group, however many events come."""
 _LOOK_AT_ABANDONED_SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -125,6 +127,7 @@ class Supervisor:
         self._childless.set()
         self._number = 0
         self._renumber = False
+        self._hurry = False
 
     @property
     def view(self) -> NvmlView:
@@ -246,9 +249,12 @@ class Supervisor:
     async def _serve(self, talk: Conversation) -> None:
         """Enumerate, then poll, until released."""
         due: dict[Group, float] = {}
-        enumerated = 0.0
+        enumerated = fast_at = 0.0
         done: Done | None = None
         while self._released_until <= self._clock():
+            if self._hurry and done is not None:
+                self._hurry = False
+                due[Group.FAST] = min(due[Group.FAST], fast_at + LEAST_SECONDS)
             if done is None or self._must_enumerate(done, self._clock() - enumerated):
                 await self._enumerate(talk)
                 enumerated = self._clock()
@@ -259,10 +265,12 @@ class Supervisor:
                 groups = tuple(group for group in Group if due[group] <= self._clock())
             if groups:
                 done = await self._poll(talk, groups)
+                fast_at = self._clock() if Group.FAST in groups else fast_at
                 due.update({group: self._clock() + self._cadence.of(group) for group in groups})
                 self._well(complete=all(at > enumerated for at in due.values()))
             self._wake.clear()
-            await talk.idle(self._wake, max(0.0, min(due.values()) - self._clock()))
+            if not self._hurry:  # no event came during the poll
+                await talk.idle(self._wake, max(0.0, min(due.values()) - self._clock()))
 
     def _well(self, *, complete: bool) -> None:
         """A poll succeeded. ``complete``: every group has been read by this child."""
@@ -308,7 +316,10 @@ class Supervisor:
                 self._parts = fold.counted(self._parts, message.calls)
                 self._on_view(self.view)
             case Event(uuid, bits, data, gi, ci):
-                self._parts = fold.events_failed(self._parts, "")
+                self._parts = fold.happened(self._parts, bits)
+                # What an event is about shows in the levels: they are read at once.
+                self._hurry = True
+                self._wake.set()
                 self._on_event(NvmlEvent(at=now, uuid=uuid, bits=bits, data=data, gi=gi, ci=ci))
             case Failed():
                 pass  # the request raises it

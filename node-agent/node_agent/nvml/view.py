@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
-from node_agent.nvml.model import CallStats, Device, NvmlState, NvmlView, Reading
+from node_agent.nvml.model import (
+    EVENT_NAMES,
+    CallStats,
+    Device,
+    NvmlState,
+    NvmlView,
+    Reading,
+)
 from node_agent.nvml.protocol import Calls, Enumerated, Group, Processes, Values
 
 
@@ -88,6 +95,13 @@ def counted(parts: Parts, calls: dict[str, Calls]) -> Parts:
 def events_failed(parts: Parts, why: str) -> Parts:
     """Events are not delivered, or (with an empty text) are again."""
     return _with(parts, events_error=why)
+
+
+def happened(parts: Parts, bits: int) -> Parts:
+    """The driver reported an event."""
+    name = EVENT_NAMES.get(bits, "other")
+    events = {**parts.view.events, name: parts.view.events.get(name, 0) + 1}
+    return _with(parts, events=events, events_error="")
 
 
 def replaced(parts: Parts, *, abandoned: int, unplanned: bool) -> Parts:

@@ -379,6 +379,9 @@ NVML_SECONDS: Final = Family(
     "gpu_nvml_call_seconds_total", "counter", "Time spent in calls of NVML functions."
 )
 NVML_LAST: Final = Family("gpu_nvml_call_last_seconds", "gauge", "Time that the latest call took.")
+NVML_EVENTS: Final = Family(
+    "gpu_nvml_events_total", "counter", "Events of the driver that reached the agent, by kind."
+)
 NVML_RESTARTS: Final = Family(
     "gpu_nvml_child_restarts_total", "counter", "Replaced NVML child processes."
 )
@@ -408,6 +411,7 @@ DEVICE_FAMILIES: Final = (
     NVML_ERRORS,
     NVML_SECONDS,
     NVML_LAST,
+    NVML_EVENTS,
     NVML_RESTARTS,
     NVML_ABANDONED,
 )

@@ -299,5 +299,6 @@ def _nvml(view: NvmlView) -> Iterator[Block]:
     yield block(own.NVML_ERRORS, (({"call": name}, s.errors) for name, s in calls))
     yield block(own.NVML_SECONDS, (({"call": name}, s.total_seconds) for name, s in calls))
     yield block(own.NVML_LAST, (({"call": name}, s.last_seconds) for name, s in calls))
+    yield block(own.NVML_EVENTS, (({"event": k}, n) for k, n in sorted(view.events.items())))
     yield block(own.NVML_RESTARTS, [({}, view.restarts)])
     yield block(own.NVML_ABANDONED, [({}, view.abandoned)])

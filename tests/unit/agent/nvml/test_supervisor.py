@@ -176,6 +176,25 @@ async def test_each_group_has_its_own_cadence() -> None:
     }
 
 
+async def test_an_event_has_the_levels_read_at_once_but_never_twice_in_a_second() -> None:
+    async with running(ScriptedChild) as site:
+        await asyncio.sleep(5)
+        child = site.children[0]
+        before = len(child.groups())
+        child.say(Event("GPU-0", 0x8000, 0, None, None))
+        await asyncio.sleep(0.01)
+        assert child.groups()[before:] == [(Group.FAST,)]
+        for _ in range(100):
+            child.say(Event("GPU-0", 0x8, 31, None, None))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1.5)
+        assert child.groups()[before:] == [(Group.FAST,)] * 3
+        await asyncio.sleep(8)
+        assert child.groups()[before:] == [(Group.FAST,)] * 3
+    assert site.view.events == {"recovery_action": 1, "xid": 100}
+    assert len(site.events) == 101
+
+
 async def test_a_hung_call_is_named_within_its_deadline_and_the_child_replaced() -> None:
     async with running(lambda: ScriptedChild(hangs_in=Group.SLOW), ScriptedChild) as site:
         await asyncio.sleep(9)

@@ -86,6 +86,7 @@ class Engine:
     def start(self) -> None:
         """Take over the fleet as it is: every node counts, every node is looked at once."""
         self._fleet.on_change, self._fleet.on_gone = self._changed, self._gone
+        self._fleet.on_surroundings = self.look_at_all
         for facts in self._fleet.all():
             self._changed(facts)
 
@@ -201,6 +202,7 @@ class Engine:
                 outcomes=side.outcomes,
                 world=side.world,
                 now=now,
+                cluster_facts=self._fleet.cluster_facts,
             )
         except Exception as error:  # noqa: BLE001 - a bug with one node must not stop the others
             if len(nodes) > 1:

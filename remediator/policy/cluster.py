@@ -22,6 +22,7 @@ from remediator.policy.model import (
     Mode,
 )
 from remediator.policy.quantities import Amount, Duration
+from remediator.policy.sources import Alertmanager, Prometheus, Webhook, check_sources
 from remediator.policy.steps import NAME_PATTERN
 from remediator.policy.templates import Endpoint, Template
 
@@ -162,6 +163,17 @@ class ClusterSpec(Model):
         default_factory=dict,
         description="Where `webhook` steps go, by the names that they use.",
     )
+    alertmanagers: tuple[Alertmanager, ...] = Field(
+        default=(), strict=False, description="Where alerts come from."
+    )
+    prometheus: tuple[Prometheus, ...] = Field(
+        default=(),
+        strict=False,
+        description="Who answers queries; the first, where a policy names none.",
+    )
+    webhook: Webhook | None = Field(
+        default=None, description="Lets Alertmanagers tell of an alert before the next poll."
+    )
     alerts_to: tuple[str, ...] = Field(
         default=("log",),
         strict=False,
@@ -179,6 +191,11 @@ class ClusterSpec(Model):
                     " or add it under spec.channels",
                 )
         return names
+
+    @model_validator(mode="after")
+    def _sources_fit(self) -> Self:
+        check_sources(self.alertmanagers, self.prometheus, self.webhook)
+        return self
 
 
 class RemediatorConfig(Model):

@@ -7,12 +7,19 @@ are skipped, so that facts never go back in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 
 from remediator.clock import Clock
-from remediator.decide.facts import NodeFacts
+from remediator.decide.facts import (
+    NOTHING_KNOWN,
+    AlertFact,
+    ClusterFacts,
+    NodeFacts,
+    QueryFact,
+)
 from remediator.kube.objects import Node
 from remediator.policy.cluster import ClusterSpec
 from remediator.signals.nodes import Observation, observe, restart_ages, significant
@@ -21,10 +28,15 @@ from remediator.signals.nodes import Observation, observe, restart_ages, signifi
 _log = structlog.get_logger(__name__)
 
 Listener = Callable[[NodeFacts], None]
+Queries = Mapping[str, QueryFact]
 
 
 def _ignore(_facts: NodeFacts) -> None:
     """Nobody listens yet: a follower only keeps its view warm."""
+
+
+def _ignore_surroundings() -> None:
+    """As above."""
 
 
 class Fleet:
@@ -38,13 +50,16 @@ class Fleet:
         on_change: called with the facts of a node that appeared or changed in a way
             that matters. Heartbeats only refresh the facts.
         on_gone: called with the last facts of a node that is gone.
+        on_surroundings: called when what concerns every node changed in a way that matters.
     """
 
     def __init__(self, *, cluster: ClusterSpec, clock: Clock) -> None:
         self.cluster = cluster
         self.on_change: Listener = _ignore
         self.on_gone: Listener = _ignore
+        self.on_surroundings: Callable[[], None] = _ignore_surroundings
         self._clock = clock
+        self._surroundings = NOTHING_KNOWN
         self._nodes: dict[str, Observation] = {}
 
     def get(self, name: str) -> NodeFacts | None:
@@ -91,6 +106,34 @@ class Fleet:
         for facts in self.all():
             self.on_change(facts)
 
+    # -- what others say of the nodes -----------------------------------------------------
+
+    @property
+    def cluster_facts(self) -> ClusterFacts:
+        """What is known beside the nodes."""
+        return self._surroundings
+
+    def surround(self, facts: ClusterFacts, *, matters: bool) -> None:
+        """Take in what is known beside the nodes; ``matters``: to every node."""
+        self._surroundings = facts
+        if matters:
+            self.on_surroundings()
+
+    def set_signals(self, name: str, *, alerts: tuple[AlertFact, ...], queries: Queries) -> None:
+        """Take in all alerts and answers of queries about a node; one that is gone is skipped.
+
+        They stay until the next call, whatever versions of the node come meanwhile. A node
+        that is replaced by another of its name begins without any.
+        """
+        known = self._nodes.get(name)
+        if known is None:
+            return
+        before = known.facts
+        after = replace(before, alerts=alerts, queries=queries)
+        self._nodes[name] = known._replace(facts=after)
+        if _signals_differ(before, after, now=self._clock.now()):
+            self.on_change(after)
+
     def _take(self, node: Node) -> None:
         known = self._nodes.get(node.name)
         if known is not None and known.node.uid != node.uid:
@@ -122,3 +165,28 @@ def _newer(node: Node, known: Node) -> bool:
     if new.isdecimal() and old.isdecimal():
         return int(new) > int(old)
     return new != old
+
+
+def _signals_differ(before: NodeFacts, after: NodeFacts, *, now: float) -> bool:
+    """Tell whether alerts or queries changed by more than the time they were last seen.
+
+    An answer counts also when it ends a silence, and when it says that a node in session is
+    well: recovery rests on what was said after the last step.
+    """
+    if (
+        _alert_levels(before) != _alert_levels(after)
+        or before.queries.keys() != after.queries.keys()
+    ):
+        return True
+    for key, fact in after.queries.items():
+        was = before.queries[key]
+        if (fact.holds, fact.since) != (was.holds, was.since):
+            return True
+        recovering = after.session is not None and not fact.holds
+        if fact.seen != was.seen and (recovering or now >= was.fresh_until):
+            return True
+    return False
+
+
+def _alert_levels(facts: NodeFacts) -> list[AlertFact]:
+    return [replace(one, seen=0.0) for one in facts.alerts]

@@ -268,6 +268,58 @@ def policy_schema(
 
 
 @app.command()
+def record(
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to; *.gz is packed.")],
+    for_: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long, such as 1h; Ctrl-C ends it.")
+    ] = "1h",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Record the facts of all nodes, for `replay`. Only reads the cluster."""
+    from remediator.cli.record import record as act
+
+    target = _target(kubeconfig, context, NAMESPACE)
+    guarded(act, target, out, seconds=_seconds(for_, "--for"), overwrite=force)
+
+
+@app.command()
+def replay(
+    tape: Annotated[Path, typer.Argument(metavar="FILE", help="Of `record`.")],
+    *,
+    policies: Annotated[
+        list[Path], typer.Option(metavar="FILE|DIR", help="Policies to replay under; repeatable.")
+    ],
+    against: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE|DIR", help="Others to compare them with.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="RemediatorConfig file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the nodes out of service.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print what would have happened.")
+    ] = False,
+    output: Output = "table",
+) -> None:
+    """Show what policies would have done with a recording, as though enforced."""
+    from remediator.cli.replay import show_replay
+
+    guarded(
+        show_replay,
+        tape,
+        policies=policies,
+        against=against or (),
+        config=config,
+        picture=plot,
+        verbose=verbose,
+        output=_format(output),
+    )
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from importlib.metadata import version as installed
@@ -296,6 +348,15 @@ def _request(verb: str, node: str, target: Any, *, reason: str, wait: float) -> 
     from remediator.cli.requests import ask
 
     guarded(ask, target, verb, node, reason=reason, wait=wait)
+
+
+def _seconds(text: str, flag: str) -> float:
+    from remediator.policy.quantities import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from None
 
 
 def _format(output: str) -> str:

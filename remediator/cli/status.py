@@ -28,6 +28,7 @@ from remediator.record.status import (
     NodeStatus,
     Status,
     StatusUnreadableError,
+    WorkStatus,
     decode_status,
 )
 
@@ -178,7 +179,12 @@ def _nodes(status: Status, now: float) -> list[str]:
 
 
 def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
-    held = "; ".join(f"{hold.guard}: {hold.reason}" for hold in node.holds)
+    held = "; ".join(
+        [
+            *(_work(one, now) for one in node.work),
+            *(f"{hold.guard}: {hold.reason}" for hold in node.holds),
+        ]
+    )
     look = _span(node.next_look - now) if node.next_look is not None else "-"
     return (
         node.node,
@@ -189,6 +195,14 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
         look,
         held or "-",
     )
+
+
+def _work(work: WorkStatus, now: float) -> str:
+    """Say of a step that takes time how long it has, and how far it got."""
+    if work.suspended:
+        return f"{work.action} suspended"
+    left = f"{work.action} for {_span(now - work.since)}, {_span(work.deadline - now)} left"
+    return f"{left}: {work.progress}" if work.progress else left
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

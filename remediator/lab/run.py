@@ -42,6 +42,7 @@ from remediator.decide.facts import (
 )
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.look import unusable_session
+from remediator.decide.session import Session
 from remediator.decide.work import assumed_seconds
 from remediator.kube.objects import Node
 from remediator.lab.timeline import Timeline
@@ -120,8 +121,8 @@ class Lab:
         self.cluster = cluster
         self.assume = assume or Assumptions()
         self.timeline = Timeline()
-        self.on_round: Callable[[float], None] | None = None
-        """Called after each instant at which something was decided."""
+        self.on_version: Callable[[Node | None, Node | None], None] = lambda _old, _new: None
+        """Called with each version of a node, and the one before."""
         self.policies = Policies()
         self._time = _Time(start)
         self._serial = count(1)
@@ -162,7 +163,11 @@ class Lab:
     def put(self, node: Node) -> None:
         """Take in a version of a node, as the watch would bring it now."""
         version = str(next(self._serial) + 1)
-        self.fleet.on_event(None, msgspec.structs.replace(node, resource_version=version))
+        before = self.fleet.node(node.name)
+        new = msgspec.structs.replace(node, resource_version=version)
+        self.fleet.on_event(None, new)
+        self.on_version(before, new)
+        self._count(node.name)
 
     def set_signals(
         self, name: str, *, alerts: tuple[AlertFact, ...], queries: Mapping[str, QueryFact]
@@ -180,7 +185,10 @@ class Lab:
 
     def remove(self, name: str) -> None:
         """Delete a node."""
-        self.fleet.on_event(self.fleet.node(name), None)
+        before = self.fleet.node(name)
+        self.fleet.on_event(before, None)
+        self.on_version(before, None)
+        self._count(name)
 
     def use(self, policies: Iterable[RemediationPolicy]) -> None:
         """Put these policies in force now; those that did not change keep their age."""
@@ -244,8 +252,6 @@ class Lab:
         while (at := self._next()) is not None and at <= until:
             self._time.at = max(self.now, at)
             self._instant()
-            if self.on_round is not None:
-                self.on_round(self.now)
         self._time.at = max(self.now, until)
 
     def _next(self) -> float | None:
@@ -397,7 +403,17 @@ class Lab:
         current = replace(effect, resource_version=base.resource_version)
         new = patched(base, node_patch(current, base), str(next(self._serial) + 1))
         self.fleet.wrote(new)
+        self.on_version(base, new)
+        self._count(effect.name)
         return True
+
+    def _count(self, name: str) -> None:
+        """Note whether a session keeps a node out of service now."""
+        facts = self.fleet.get(name)
+        session = None if facts is None else facts.session
+        taken = isinstance(session, Session) and session.takes_capacity
+        out = facts is not None and facts.out_of_service
+        self.timeline.capacity(name, self.now, taken=taken and out)
 
     def _tell(self, side: Side, effect: SendMessage | WriteEvent, name: str) -> None:
         if effect.key in side.outcomes:

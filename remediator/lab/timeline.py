@@ -82,6 +82,9 @@ class Timeline:
     holds: list[HoldSpan] = field(default_factory=list)
     phases: dict[tuple[str, bool], list[tuple[float, str]]] = field(default_factory=dict)
     """By node and dry-run: since when which phase."""
+    lost: list[tuple[float, int]] = field(default_factory=list)
+    """When how many nodes were out of service by a session's doing, real ones only."""
+    _out: set[str] = field(default_factory=set)
     _open: dict[tuple[str, bool], dict[tuple[str, str], HoldSpan]] = field(default_factory=dict)
     _told: set[tuple[str, bool]] = field(default_factory=set)
 
@@ -154,6 +157,18 @@ class Timeline:
         self.happenings.append(
             Happening(at=at, node=node, what=What.WORK, name=action, policy=policy, dry_run=dry_run)
         )
+
+    def capacity(self, node: str, at: float, *, taken: bool) -> None:
+        """Note whether a session keeps a node out of service."""
+        if taken is (node in self._out):
+            return
+        if taken:
+            self._out.add(node)
+        else:
+            self._out.discard(node)
+        if self.lost and self.lost[-1][0] == at:
+            self.lost.pop()
+        self.lost.append((at, len(self._out)))
 
     def phase(self, node: str, at: float, *, dry_run: bool) -> str:
         """Return where a node stood at a time; "well" before anybody looked."""

@@ -1,0 +1,146 @@
+"""Replays a recording under other policies, and counts what they would have done.
+
+The same recording and policies give the same result, on every machine. The controller takes
+over when the recording begins, so faults that were there then are a backlog.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from remediator.kube.objects import Node
+from remediator.lab.foreign import carried_over, cleaned
+from remediator.lab.run import Lab
+from remediator.lab.tape import Change, TapeError
+from remediator.lab.timeline import DONE, Timeline, What
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode, RemediationPolicy
+
+
+HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What policies would have done. Times are epoch seconds."""
+
+    start: float
+    end: float
+    nodes: int
+    timeline: Timeline
+
+    @property
+    def steps(self) -> Counter[str]:
+        """How often which step was done, or undone."""
+        found = self.timeline.of(What.STEP, What.UNDONE)
+        return Counter(one.name for one in found if one.result in {"", DONE})
+
+    @property
+    def failed(self) -> int:
+        """Steps that failed or ran out of time."""
+        return sum(one.result not in {"", DONE} for one in self.timeline.of(What.STEP))
+
+    @property
+    def holds(self) -> Counter[str]:
+        """How often which guard held something back."""
+        return Counter(span.guard for span in self.timeline.holds)
+
+    @property
+    def sessions(self) -> int:
+        """Remediations begun."""
+        return len(self.timeline.of(What.BEGUN))
+
+    @property
+    def messages(self) -> int:
+        """Messages sent."""
+        return len(self.timeline.of(What.MESSAGE))
+
+    @property
+    def lost(self) -> Sequence[tuple[float, int]]:
+        """When how many nodes were out of service by our doing: each change."""
+        return self.timeline.lost
+
+    @property
+    def most_lost(self) -> int:
+        """Most nodes out of service at once."""
+        return max((count for _, count in self.lost), default=0)
+
+    @property
+    def lost_node_hours(self) -> float:
+        """Capacity lost: nodes out of service, times hours."""
+        total, (at, count) = 0.0, (self.start, 0)
+        for later, now in (*self.lost, (self.end, 0)):
+            total += max(0.0, min(later, self.end) - at) * count
+            at, count = later, now
+        return total / HOUR
+
+    def sessions_by_node(self) -> Mapping[str, int]:
+        """Return how many remediations which node had."""
+        return Counter(one.node for one in self.timeline.of(What.BEGUN))
+
+
+def replay(
+    changes: Iterable[Change],
+    *,
+    policies: Sequence[RemediationPolicy],
+    cluster: ClusterSpec,
+) -> Replayed:
+    """Play a recording to a controller with these policies, as though they were enforced.
+
+    Raises:
+        TapeError: nothing was recorded.
+        LabError: the policies never come to rest.
+    """
+    player: _Player | None = None
+    for change in changes:
+        if player is None:
+            player = _Player(change.at, policies, cluster)
+        player.take(change)
+    if player is None:
+        raise TapeError("the recording holds no node")
+    return player.end()
+
+
+class _Player:
+    """Feeds changes to a lab, each at its time, onto what the policies made of the nodes."""
+
+    def __init__(
+        self, start: float, policies: Sequence[RemediationPolicy], cluster: ClusterSpec
+    ) -> None:
+        enforced = cluster.model_copy(update={"mode": Mode.ENFORCE})
+        self._lab = Lab(policies=policies, cluster=enforced, start=start)
+        self._start = self._last = start
+        self._raw: dict[str, Node] = {}
+        self._seen: set[str] = set()
+
+    def take(self, change: Change) -> None:
+        """Let time pass until a change, and have it happen."""
+        self._last = max(self._last, change.at)
+        self._lab.call_at(change.at, partial(self._happen, change))
+        self._lab.run(change.at)
+
+    def end(self) -> Replayed:
+        """Return what came of it."""
+        timeline = self._lab.timeline
+        return Replayed(self._start, self._last, len(self._seen), timeline)
+
+    def _happen(self, change: Change) -> None:
+        lab = self._lab
+        if change.blind:
+            lab.fleet.blind(change.blind)
+            return
+        name, new = change.name, change.node
+        old = self._raw.pop(name, None)
+        if new is None:
+            lab.remove(name)
+            return
+        self._raw[name] = new
+        self._seen.add(name)
+        if old is None or old.uid != new.uid or lab.fleet.node(name) is None:
+            lab.put(cleaned(new))
+        else:
+            lab.put(carried_over(old, new, lab.node(name)))

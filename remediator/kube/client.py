@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from remediator.kube.codec import Codec, NodeNarrower, WireConfigMap, WireNode
 from remediator.kube.config import load_config
 from remediator.kube.configmap import CONFIGMAPS
+from remediator.kube.pods import PODS, PODS_PATH, on_node
 from remediator.kube.reflector import Reflector, ReflectorTimings
 from remediator.kube.transport import DEFAULT_TIMEOUT, ApiClient
 
@@ -21,9 +22,17 @@ if TYPE_CHECKING:
 
     from remediator.kube.config import ApiConfig
     from remediator.kube.objects import ConfigMap, Node
+    from remediator.kube.pods import Pod, WirePod
     from remediator.kube.store import Store
 
-__all__ = ["ApiClient", "configmap_reflector", "connect", "load_config", "node_reflector"]
+__all__ = [
+    "ApiClient",
+    "configmap_reflector",
+    "connect",
+    "load_config",
+    "node_reflector",
+    "pod_reflector",
+]
 
 
 @contextlib.asynccontextmanager
@@ -82,4 +91,13 @@ def configmap_reflector(
         store=store,
         selector={"fieldSelector": f"metadata.name={name}"},
         timings=timings,
+    )
+
+
+def pod_reflector(
+    api: ApiClient, store: Store[Pod], *, node: str, timings: ReflectorTimings | None = None
+) -> Reflector[WirePod, Pod]:
+    """Mirrors the pods of one node into `store`, by ``namespace/name``."""
+    return Reflector(
+        api=api, path=PODS_PATH, codec=PODS, store=store, selector=on_node(node), timings=timings
     )

@@ -336,6 +336,7 @@ class Term:
                 if modes[name] is mode
             },
             decisions=side.decisions,
+            progress=self._works.progress if self._works is not None and not side.dry_run else {},
         )
 
     def _refusals(self) -> tuple[str, ...]:

@@ -19,13 +19,14 @@ from typing import Final, Protocol, runtime_checkable
 import structlog
 
 from remediator.decide.decision import Outcome, Work
+from remediator.kube.errors import ApiError
 
 
 _log = structlog.get_logger(__name__)
 
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
-MAX_PROGRESS: Final = 300
+MAX_PROGRESS: Final = 700
 """Characters of a progress line: it is repeated in the status."""
 
 
@@ -146,8 +147,11 @@ class Works:
         while True:
             try:
                 outcome = await self._outcome(work)
-            except Exception as error:  # noqa: BLE001 - trouble of one must not stop the others
-                _log.warning("work_troubled", key=work.key, node=work.node, exc_info=error)
+            except Exception as error:  # noqa: BLE001 - trouble with one must not stop the others
+                bug = None if isinstance(error, ApiError) else error
+                _log.warning(
+                    "work_troubled", key=work.key, node=work.node, error=str(error), exc_info=bug
+                )
                 self._say(work, f"in trouble, tried again in {wait:g} s: {error}")
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LAST_RETRY)

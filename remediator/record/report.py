@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from remediator.decide.candidate import ActivePolicy
-from remediator.decide.decision import Decision, NodePhase
+from remediator.decide.decision import Decision, NodePhase, Work
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause, Scope, escalated
 from remediator.decide.session import Session
@@ -31,6 +31,7 @@ from remediator.record.status import (
     PolicyStatus,
     RateStatus,
     Status,
+    WorkStatus,
 )
 
 
@@ -50,6 +51,8 @@ class WorldView:
     ledger: Ledger
     policies: Mapping[str, ActivePolicy]
     decisions: Mapping[str, Decision]
+    progress: Mapping[str, str] = field(default_factory=dict)
+    """Of the work under way, by its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +142,11 @@ def _nodes(
             continue
         if world.dry_run and decision.phase in _SAME_IN_BOTH and uid in real.decisions:
             continue
-        yield _node(decision, facts.get(uid), dry_run=world.dry_run)
+        yield _node(decision, facts.get(uid), world)
 
 
-def _node(decision: Decision, facts: NodeFacts | None, *, dry_run: bool) -> NodeStatus:
+def _node(decision: Decision, facts: NodeFacts | None, world: WorldView) -> NodeStatus:
+    dry_run = world.dry_run
     session = facts.session if facts is not None and not dry_run else None
     known = session if isinstance(session, Session) else None
     return NodeStatus(
@@ -153,6 +157,19 @@ def _node(decision: Decision, facts: NodeFacts | None, *, dry_run: bool) -> Node
         faults=decision.reasons,
         policies=decision.matched,
         steps=decision.steps,
+        work=tuple(
+            WorkStatus(
+                policy=one.policy,
+                action=one.action,
+                since=one.since,
+                deadline=one.deadline,
+                attempt=one.attempt,
+                suspended=one.suspended,
+                progress=world.progress.get(one.key, ""),
+            )
+            for one in decision.effects
+            if isinstance(one, Work)
+        ),
         holds=tuple(
             HoldStatus(
                 policy=hold.policy,

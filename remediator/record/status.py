@@ -41,6 +41,18 @@ class HoldStatus(_Part, frozen=True, kw_only=True):
     look_again: float | None = None
 
 
+class WorkStatus(_Part, frozen=True, kw_only=True):
+    """A step that takes time: since when, until when, and its latest line on the progress."""
+
+    policy: str
+    action: str
+    since: float
+    deadline: float
+    attempt: int = 1
+    suspended: bool = False
+    progress: str = ""
+
+
 class NodeStatus(_Part, frozen=True, kw_only=True):
     """One node that is not simply well.
 
@@ -57,6 +69,7 @@ class NodeStatus(_Part, frozen=True, kw_only=True):
     faults: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    work: tuple[WorkStatus, ...] = ()
     holds: tuple[HoldStatus, ...] = ()
     next_look: float | None = None
     pool: str = ""

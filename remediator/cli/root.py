@@ -65,6 +65,20 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the ans
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="table|json", help="How to print the result.")
 ]
+Policies = Annotated[
+    list[Path], typer.Option(metavar="FILE|DIR", help="Policy files or folders; repeatable.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="RemediatorConfig file. Default: the defaults.")
+]
+Recorded = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A recording of `record`, instead of the live cluster."),
+]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Of the recording, since its start. Default: its end."),
+]
 NAMESPACE = "gpu-remediator"
 
 
@@ -254,6 +268,31 @@ def policy_test(
     guarded(test, paths, report=junit, only=only, verbose=verbose, output=_format(output))
 
 
+@policy_app.command("explain")
+def policy_explain(
+    node: NodeName,
+    *,
+    policies: Policies,
+    policy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one, in full.")
+    ] = None,
+    config: ConfigFile = None,
+    recorded: Recorded = None,
+    at: At = None,
+    output: Output = "table",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Say which clause matches NODE, which does not and why, and what holds the policy."""
+    from remediator.cli.simulate import Given, show_explanation
+
+    seconds = None if at is None else _seconds(at, "--at")
+    given = Given(policies, config, recorded, seconds, as_written=False)
+    target = _target(kubeconfig, context, namespace)
+    guarded(show_explanation, target, node, given, policy=policy, output=_format(output))
+
+
 @policy_app.command("schema")
 def policy_schema(
     *,
@@ -265,6 +304,30 @@ def policy_schema(
     from remediator.cli.policies import schema
 
     guarded(schema, kind)
+
+
+@app.command()
+def simulate(
+    *,
+    policies: Policies,
+    config: ConfigFile = None,
+    recorded: Recorded = None,
+    at: At = None,
+    as_written: Annotated[
+        bool, typer.Option("--as-written", help="In the policies' own modes; default: enforced.")
+    ] = False,
+    output: Output = "table",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Show what policies would do now, and what would hold them. Only reads the cluster."""
+    from remediator.cli.simulate import Given, show_simulation
+
+    seconds = None if at is None else _seconds(at, "--at")
+    given = Given(policies, config, recorded, seconds, as_written)
+    target = _target(kubeconfig, context, namespace)
+    guarded(show_simulation, target, given, output=_format(output))
 
 
 @app.command()

@@ -123,6 +123,8 @@ class Lab:
         self.timeline = Timeline()
         self.on_version: Callable[[Node | None, Node | None], None] = lambda _old, _new: None
         """Called with each version of a node, and the one before."""
+        self.adjust: Callable[[NodeFacts], NodeFacts] = lambda facts: facts
+        """Changes what is known of a node before it is decided about; see ``simulate``."""
         self.policies = Policies()
         self._time = _Time(start)
         self._serial = count(1)
@@ -292,6 +294,7 @@ class Lab:
         self._due.clear()
 
     def _with_signals(self, facts: NodeFacts) -> NodeFacts:
+        facts = self.adjust(facts)
         alerts, queries = self._signals.get(facts.name, ((), {}))
         return replace(facts, alerts=alerts, queries=queries) if alerts or queries else facts
 

@@ -1,0 +1,269 @@
+"""`simulate` and `policy explain`: what would be done now, and why. Both only read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import typer
+
+from remediator.cli.cluster import Target
+from remediator.cli.failure import Failure
+from remediator.cli.replay import failure_of, read_cluster, read_policies
+from remediator.cli.snapshot import Snapshot, take_snapshot
+from remediator.cli.status import table
+from remediator.decide.decision import Decision, Hold
+from remediator.decide.facts import NOTHING_KNOWN, NodeFacts
+from remediator.lab.explain import WORDS, Explained, Told, explain
+from remediator.lab.simulate import Blockers, Simulated, Use, simulate
+from remediator.policy.load import load_policies
+from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.problems import PolicyError
+from remediator.policy.quantities import format_duration
+
+
+_TITLES: Final = ("NODE", "PHASE", "MATCHES", "WOULD DO NOW", "HELD BY")
+
+
+class Given(NamedTuple):
+    """What both commands are told."""
+
+    policies: Sequence[Path]
+    config: Path | None
+    tape: Path | None
+    at: float | None
+    as_written: bool
+
+
+def show_simulation(
+    target: Target, given: Given, *, output: str, blockers: Blockers = lambda _name: ()
+) -> None:
+    """Print what would be done now, per node, and what that takes of the budgets.
+
+    Raises:
+        Failure: a file is wrong (2), or the cluster cannot be read (1).
+    """
+    seen, found = _simulate(target, given, blockers)
+    if output == "json":
+        typer.echo(json.dumps(_as_json(found, seen), indent=2))
+        return
+    mode = "in their own modes" if given.as_written else "as though enforced"
+    typer.echo(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
+    for note in seen.notes:
+        typer.echo(f"note: {note}")
+    if seen.pause is not None:
+        typer.echo(f"PAUSED by {seen.pause.by}: {seen.pause.reason}")
+    for use in found.budgets:
+        if use.used:
+            typer.echo(_use(use))
+    if not found.rows:
+        typer.echo("nothing would be done: no policy matches")
+        return
+    rows = [_TITLES]
+    for row in found.rows:
+        held = "; ".join(f"{hold.guard}: {hold.reason}" for hold in row.decision.holds)
+        blocked = "; ".join(f"drain blocked: {one}" for one in row.blockers)
+        rows.append(
+            (
+                row.decision.node,
+                row.decision.phase.value,
+                ", ".join(row.decision.matched) or "-",
+                ", ".join(row.steps) or "-",
+                "; ".join(text for text in (held, blocked) if text) or "-",
+            )
+        )
+    typer.echo("\n".join(["", *table(rows)]))
+
+
+def show_explanation(
+    target: Target, node: str, given: Given, *, policy: str | None, output: str
+) -> None:
+    """Print why policies match a node, or do not, and what holds them.
+
+    Raises:
+        Failure: a file is wrong or there is no such node or policy (2).
+    """
+    seen, found = _simulate(target, given, lambda _name: ())
+    facts = found.lab.facts(node)
+    if facts is None:
+        raise Failure(f"error: there is no node {node}", code=2)
+    policies = [one.policy for one in found.lab.policies.active.values()]
+    if policy is not None and policy not in found.lab.policies.active:
+        names = ", ".join(one.name for one in policies)
+        raise Failure(f"error: there is no policy {policy}; policies: {names}", code=2)
+    wanted = [one for one in policies if policy in {None, one.name}]
+    told = [explain(one, _before(found, node, facts), NOTHING_KNOWN, seen.now) for one in wanted]
+    decisions = [
+        side.decisions[facts.uid] for side in found.lab.sides if facts.uid in side.decisions
+    ]
+    if output == "json":
+        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen.now), indent=2))
+        return
+    typer.echo("\n".join(_node_lines(facts, seen)))
+    for one in sorted(told, key=lambda one: -one.match.answer):
+        typer.echo("\n".join(_explained(one, decisions, seen.now, brief=policy is None)))
+
+
+def _before(found: Simulated, node: str, facts: NodeFacts) -> NodeFacts:
+    """Return the facts; a session that the simulation began changes no clause's answer."""
+    return found.lab.seen(node, dry_run=False) or facts
+
+
+def _simulate(target: Target, given: Given, blockers: Blockers) -> tuple[Snapshot, Simulated]:
+    policies = _policies(given)
+    cluster = read_cluster(given.config)
+    if not given.as_written:
+        cluster = cluster.model_copy(update={"mode": Mode.ENFORCE})
+    seen = take_snapshot(target, given.tape, at=given.at)
+    found = simulate(
+        seen.nodes,
+        policies=policies,
+        cluster=cluster,
+        now=seen.now,
+        state=seen.state,
+        pause=seen.pause,
+        blockers=blockers,
+    )
+    return seen, found
+
+
+def _policies(given: Given) -> Sequence[RemediationPolicy]:
+    if not given.as_written:
+        return read_policies(given.policies)
+    try:
+        return load_policies(given.policies)
+    except PolicyError as error:
+        raise failure_of(error) from error
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def _use(use: Use) -> str:
+    return f"budget {use.limit} of {use.scope}: {use.used} of {use.allowed} used after that"
+
+
+def _node_lines(facts: NodeFacts, seen: Snapshot) -> Iterator[str]:
+    ready = "Ready" if facts.ready else "not Ready"
+    cordon = "cordoned" if facts.unschedulable else "schedulable"
+    group = ", ".join(
+        f"{key} {value}" for key, value in (("pool", facts.pool), ("zone", facts.zone)) if value
+    )
+    mode = f", mode {facts.mode}" if facts.mode else ""
+    yield f"{facts.name}: {ready}, {cordon}{f', {group}' if group else ''}{mode}"
+    for fault in facts.faults:
+        code = "" if fault.code is None else f" {fault.code}"
+        yield f"  {fault.kind}{code} on {fault.pci or 'a GPU'} ({fault.severity}, {fault.count}x)"
+    for condition in facts.conditions.values():
+        if condition.status != "False" and condition.type != "Ready":
+            age = format_duration(float(int(seen.now - condition.since)))
+            said = f"{condition.type}={condition.status} ({condition.reason})"
+            yield f"  {said} for {age}"
+    if facts.faults_note:
+        yield f"  the fault report is not used: {facts.faults_note}"
+    yield from (f"  note: {note}" for note in seen.notes)
+
+
+def _explained(
+    one: Explained, decisions: Sequence[Decision], now: float, *, brief: bool
+) -> Iterator[str]:
+    yield ""
+    if one.not_asked:
+        yield f"{one.policy} ({one.mode}): is not about this node: {one.not_asked}"
+        return
+    yield f"{one.policy} ({one.mode}): {_verdict(one)}"
+    if brief and not one.match.holds and not one.match.reasons:
+        yield from (line for told in one.clauses if told.asked for line in _clause(told, now))
+    else:
+        yield from (line for told in one.clauses for line in _clause(told, now))
+    for hold, look in _holds(one.policy, decisions):
+        again = f"; looks again in {_span(look - now)}" if look is not None else ""
+        yield f"  held by {hold.guard}: {hold.reason}{again}"
+
+
+def _verdict(one: Explained) -> str:
+    if one.match.holds:
+        return "matches"
+    when = one.match.next_look
+    later = "" if when is None else ", and may change without news"
+    return f"does not match: {WORDS[one.match.answer]}{later}"
+
+
+def _clause(told: Told, now: float) -> Iterator[str]:
+    indent = "  " * (told.depth + 1)
+    asked = f" ({told.asked})" if told.asked else ""
+    why = f": {told.why}" if told.why else ""
+    later = told.next_look is not None and told.next_look > now
+    again = f", look again in {_span(told.next_look - now)}" if later and told.next_look else ""
+    yield f"{indent}{told.path}{asked} {WORDS[told.answer]}{why}{again}"
+
+
+def _holds(policy: str, decisions: Sequence[Decision]) -> Iterator[tuple[Hold, float | None]]:
+    for decision in decisions:
+        for hold in decision.holds:
+            if hold.policy == policy:
+                yield hold, hold.look_again
+
+
+def _span(seconds: float) -> str:
+    return format_duration(float(max(0, round(seconds))))
+
+
+# -- JSON --------------------------------------------------------------------------------------
+
+
+def _as_json(found: Simulated, seen: Snapshot) -> dict[str, object]:
+    return {
+        "time": seen.now,
+        "notes": list(seen.notes),
+        "budgets": [
+            {
+                "scope": str(one.scope),
+                "limit": one.limit,
+                "allowed": one.allowed,
+                "used": one.used,
+            }
+            for one in found.budgets
+        ],
+        "nodes": [
+            {
+                "node": row.decision.node,
+                "phase": row.decision.phase.value,
+                "matched": list(row.decision.matched),
+                "steps": list(row.steps),
+                "messages": row.messages,
+                "holds": [hold._asdict() for hold in row.decision.holds],
+                "drainBlockers": list(row.blockers),
+            }
+            for row in found.rows
+        ],
+    }
+
+
+def _explained_as_json(
+    node: str, told: Sequence[Explained], decisions: Sequence[Decision], now: float
+) -> dict[str, object]:
+    return {
+        "node": node,
+        "time": now,
+        "policies": [
+            {
+                "policy": one.policy,
+                "mode": one.mode,
+                "matches": one.match.holds and not one.not_asked,
+                "answer": one.match.answer.name.lower(),
+                "notAsked": one.not_asked,
+                "reasons": list(one.match.reasons),
+                "nextLook": one.match.next_look,
+                "clauses": [
+                    asdict(clause) | {"answer": clause.answer.name.lower()}
+                    for clause in one.clauses
+                ],
+                "holds": [hold._asdict() for hold, _ in _holds(one.policy, decisions)],
+            }
+            for one in told
+        ],
+    }

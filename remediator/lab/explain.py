@@ -1,0 +1,128 @@
+"""Why a policy matches a node, or does not: clause by clause, as ``decide`` sees it.
+
+Each entry of ``when`` is evaluated by the same function as always, and so is each of its keys
+alone: a clause that is added to the language is explained here by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from remediator.decide.answer import Answer, Match
+from remediator.decide.facts import ClusterFacts, NodeFacts
+from remediator.decide.match import match, match_entry
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.problems import Location, format_path
+from remediator.policy.selector import selector_matches
+from remediator.policy.when import Clauses, Group, When
+
+
+WORDS: Final = {
+    Answer.HOLDS: "holds",
+    Answer.PENDING: "holds, not for long enough yet",
+    Answer.UNKNOWN: "cannot be told",
+    Answer.CLEAR: "does not hold",
+}
+_NESTED: Final = ("all", "any")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One clause or entry: where it stands, what it says of the node, and why."""
+
+    path: str
+    answer: Answer
+    asked: str
+    why: str
+    next_look: float | None
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One policy and one node. ``not_asked``: why it is no question at all; "" if it is."""
+
+    policy: str
+    mode: str
+    match: Match
+    clauses: tuple[Told, ...]
+    not_asked: str
+
+
+def explain(
+    policy: RemediationPolicy, facts: NodeFacts, around: ClusterFacts, now: float
+) -> Explained:
+    """Say what a policy says of a node, and which clause says so."""
+    found = match(policy, facts, now, around)
+    told = tuple(
+        one
+        for index, entry in enumerate(policy.spec.when)
+        for one in _entry(("when", index), entry, facts, around, now, depth=0)
+    )
+    reason = _not_asked(policy, facts)
+    return Explained(policy.name, policy.spec.mode.value, found, told, reason)
+
+
+def _not_asked(policy: RemediationPolicy, facts: NodeFacts) -> str:
+    if not facts.gpu:
+        return "not a GPU node by RemediatorConfig gpuNodes"
+    if not selector_matches(policy.spec.nodes.selector, facts.labels):
+        return "the node's labels are not those of nodes.selector"
+    if facts.control_plane and not policy.spec.nodes.control_plane:
+        return "a control-plane node, and nodes.controlPlane is not set"
+    return ""
+
+
+def _entry(
+    at: Location, entry: Clauses, facts: NodeFacts, around: ClusterFacts, now: float, *, depth: int
+) -> Iterator[Told]:
+    """Yield an entry, then each of its keys, and what is nested below."""
+    found = match_entry(entry, facts, now, around)
+    yield Told(format_path(at), found.answer, "", _why(found), found.next_look, depth)
+    for key in type(entry).model_fields:
+        value = getattr(entry, key)
+        if value is None:
+            continue
+        if isinstance(entry, Group) and key in _NESTED:
+            for index, one in enumerate(value):
+                yield from _entry((*at, key, index), one, facts, around, now, depth=depth + 1)
+            continue
+        alone = match_entry(When.model_construct(**{key: value}), facts, now, around)
+        why = _why(alone) or _instead(key, value, facts)
+        place = format_path((*at, key))
+        yield Told(place, alone.answer, _asked(value), why, alone.next_look, depth + 1)
+
+
+def _why(found: Match) -> str:
+    return ", ".join(found.reasons)
+
+
+def _asked(value: Any) -> str:
+    """Write a clause as short text."""
+    if not hasattr(value, "model_dump"):
+        return str(value)
+    kept = value.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return ", ".join(f"{key} {_short(text)}" for key, text in kept.items())
+
+
+def _short(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _instead(key: str, value: Any, facts: NodeFacts) -> str:
+    """Say what is there in place of what a clause asks for."""
+    if key == "condition":
+        found = facts.conditions.get(value.type)
+        if found is None:
+            return f"the node has no condition {value.type}"
+        return f"{found.type} is {found.status} ({found.reason})"
+    if key in {"xid", "sxid", "count"}:
+        codes = sorted({f"{one.kind} {one.code}" for one in facts.faults if one.code is not None})
+        said = f"the agent reports {', '.join(codes)}" if codes else "the agent reports no code"
+        return said if facts.faults or facts.conditions else "no agent reports anything"
+    if key == "alert":
+        names = sorted({one.name for one in facts.alerts})
+        return f"firing here: {', '.join(names)}" if names else "no alert names this node"
+    return "not asked, or no answer" if key == "query" else ""

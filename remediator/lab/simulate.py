@@ -1,0 +1,157 @@
+"""What a controller would do now, seeing these nodes: one look, and what follows at once.
+
+The controller is one that has settled: what is there is a backlog and opens no breaker. Ages
+of conditions are taken from the nodes' own times, since nobody watched: the one place
+where another clock is believed, and only for looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from remediator.decide.decision import Decision
+from remediator.decide.facts import ConditionFact, NodeFacts
+from remediator.decide.guards.budget import budgets_of
+from remediator.decide.ledger import LedgerState, Pause, Scope, scopes_of
+from remediator.kube.objects import Node, epoch_seconds
+from remediator.lab.run import Lab
+from remediator.lab.timeline import What
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.quantities import format_amount
+
+
+Blockers = Callable[[str], Sequence[str]]
+"""From a node's name to what would block its drain, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node on which something would be done or held."""
+
+    decision: Decision
+    steps: tuple[str, ...]
+    messages: int
+    blockers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One budget: how much of it is used after that."""
+
+    scope: Scope
+    limit: str
+    allowed: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What would be done now."""
+
+    lab: Lab
+    rows: tuple[Row, ...]
+    budgets: tuple[Use, ...]
+
+
+def simulate(
+    nodes: Iterable[Node],
+    *,
+    policies: Sequence[RemediationPolicy],
+    cluster: ClusterSpec,
+    now: float,
+    state: LedgerState | None = None,
+    pause: Pause | None = None,
+    blockers: Blockers = lambda _name: (),
+) -> Simulated:
+    """Look at all nodes once.
+
+    Args:
+        nodes: as they are now.
+        policies: with the modes in which they are to be tried.
+        cluster: RemediatorConfig's settings.
+        now: seconds since the epoch.
+        state: what the real controller's guards remember.
+        pause: whether the real controller is paused.
+        blockers: asked about nodes that would be drained.
+    """
+    known = {one.name: one for one in nodes}
+    lab = Lab(policies=policies, cluster=cluster, start=now - cluster.settling - 1.0)
+    lab.adjust = lambda facts: _aged(facts, known.get(facts.name), now)
+    if state is not None:
+        lab.real.ledger.restore(state)
+    lab.pause(pause)
+    lab.run(now)
+    for node in known.values():
+        lab.put(node)
+    lab.run(now)
+    return Simulated(lab, tuple(_rows(lab, blockers)), tuple(_budgets(lab)))
+
+
+def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:
+    """Take ages from the node's own times."""
+    if node is None:
+        return facts
+    times = {one.type: one for one in node.conditions}
+    conditions = {}
+    for kind, fact in facts.conditions.items():
+        given = times.get(kind)
+        since = epoch_seconds(given.last_transition_time) if given is not None else None
+        beat = epoch_seconds(given.last_heartbeat_time) if given is not None else None
+        conditions[kind] = _with_times(fact, since, beat, now)
+    away = facts.unavailable_since
+    if away is not None:
+        ready = conditions.get("Ready")
+        stamps = [_seconds(one.time_added) for one in node.taints]
+        if ready is not None and not facts.ready:
+            stamps.append(ready.since)
+        away = min([away, *(one for one in stamps if one is not None)])
+    return replace(facts, conditions=conditions, unavailable_since=away)
+
+
+def _with_times(
+    fact: ConditionFact, since: float | None, beat: float | None, now: float
+) -> ConditionFact:
+    since = min(now, fact.since if since is None else since)
+    reasons = {reason: min(now, at, since) for reason, at in fact.reasons.items()}
+    seen = min(now, fact.seen if beat is None else beat)
+    return replace(fact, since=since, seen=seen, reasons=reasons)
+
+
+def _seconds(text: str | None) -> float | None:
+    return epoch_seconds(text)
+
+
+def _rows(lab: Lab, blockers: Blockers) -> Iterable[Row]:
+    for side in lab.sides:
+        for decision in sorted(side.decisions.values(), key=lambda one: one.node):
+            own = [
+                one
+                for one in lab.timeline.happenings
+                if one.node == decision.node and one.dry_run is side.dry_run
+            ]
+            steps = tuple(
+                f"{one.name} ({one.policy})"
+                for one in own
+                if one.what in {What.STEP, What.WORK, What.UNDONE}
+            )
+            drains = any(one.what is What.WORK and one.name == "drain" for one in own)
+            found = tuple(blockers(decision.node)) if drains else ()
+            messages = sum(one.what is What.MESSAGE for one in own)
+            if steps or messages or decision.holds or decision.matched:
+                yield Row(decision, steps, messages, found)
+
+
+def _budgets(lab: Lab) -> Iterable[Use]:
+    """Yield the budgets that apply to some policy, each once, with their use afterwards."""
+    ledger = lab.real.ledger
+    policies = [one.policy for one in lab.policies.active.values()]
+    budgets = dict.fromkeys(one for policy in policies for one in budgets_of(policy, ledger))
+    groups = {scope for facts in lab.fleet.all() if facts.gpu for scope in scopes_of(facts)}
+    for one in budgets:
+        for scope in sorted(groups):
+            if scope.per == one.per:
+                allowed = one.max_unavailable.of(ledger.total[scope])
+                limit = str(format_amount(one.max_unavailable))
+                yield Use(scope, limit, allowed, ledger.unavailable[scope])

@@ -174,6 +174,30 @@ def retry(
 
 
 @app.command()
+def approve(
+    node: NodeName,
+    *,
+    policy: Annotated[
+        str, typer.Option(help="Whose step, where several policies wait.", show_default=False)
+    ] = "",
+    expires: Annotated[
+        str, typer.Option(help="How long the approval is good for, such as 30m.")
+    ] = "1h",
+    wait: Wait = 10.0,
+    no_wait: NoWait = False,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Approve the step that waits for a person on NODE, once."""
+    from remediator.cli.approve import approve as work
+
+    target = _target(kubeconfig, context, namespace)
+    limits = {"expires": _seconds(expires, "--expires"), "wait": 0.0 if no_wait else wait}
+    guarded(work, target, node, policy=policy, **limits)
+
+
+@app.command()
 def pause(
     *,
     everything: Annotated[
@@ -291,6 +315,17 @@ def policy_explain(
     given = Given(policies, config, recorded, seconds, as_written=False)
     target = _target(kubeconfig, context, namespace)
     guarded(show_explanation, target, node, given, policy=policy, output=_format(output))
+
+
+@policy_app.command("convert")
+def policy_convert(
+    kind: Annotated[str, typer.Argument(metavar="npd|eks|draino", help="Whose rules they are.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file, or - for stdin.")],
+) -> None:
+    """Print policies made of another program's rules, with notes on what differs."""
+    from remediator.cli.convert import show_converted
+
+    guarded(show_converted, kind, path)
 
 
 @policy_app.command("schema")

@@ -19,6 +19,7 @@ from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.explain import closest, explain
 from remediator.policy.model import API_VERSION, RemediationPolicy
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
+from remediator.policy.steps import Step
 from remediator.policy.yaml import Document, Place, make_problem, read_documents
 
 
@@ -37,11 +38,12 @@ _ModelT = TypeVar("_ModelT", bound=Model)
 
 
 class Mention(NamedTuple):
-    """A channel that a policy names, and where."""
+    """What a policy names of RemediatorConfig, and where: a channel, or what ``kind`` says."""
 
     channel: str
     place: Place
     path: str
+    kind: str = "channel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +125,30 @@ def parse_document(
 
 
 def check_channels(parsed: ParsedFile, cluster: ClusterSpec) -> list[Problem]:
-    """Return a problem for each channel that a policy names and RemediatorConfig does not have."""
-    known = [LOG_CHANNEL, *cluster.channels]
+    """Return a problem for each name in a policy that RemediatorConfig does not have.
+
+    Of channels, and of the templates and endpoints that steps use.
+    """
+    names = {
+        "channel": [LOG_CHANNEL, *cluster.channels],
+        "template": list(cluster.templates),
+        "endpoint": list(cluster.endpoints),
+    }
     problems = []
     for one in parsed.policies:
         for mention in one.mentions:
+            known, kind = names[mention.kind], mention.kind
             if mention.channel not in known:
                 meant = closest(mention.channel, known)
                 problems.append(
                     parsed.problem(
                         mention.place,
-                        f"{mention.channel} is no channel",
+                        f"{mention.channel} is no {kind}",
                         path=mention.path,
                         fix=f"did you mean {meant}?"
                         if meant
-                        else f"channels of RemediatorConfig: {', '.join(known)}; "
-                        "add it there under spec.channels",
+                        else f"{kind}s of RemediatorConfig: {', '.join(known) or 'none'}; "
+                        f"add it there under spec.{kind}s",
                     )
                 )
     return problems
@@ -330,20 +340,33 @@ def _wrong_kind(document: Document, data: Mapping[str, object], kind: str) -> Pr
 
 
 def _parsed(policy: RemediationPolicy, document: Document) -> ParsedPolicy:
-    spots: list[tuple[str, Location]] = []
+    spots: list[tuple[str, Location, str]] = []
     for index, step in enumerate(policy.spec.steps):
-        if step.notify is not None:
-            spots += [
-                (name, ("spec", "steps", index, "notify", "to", at))
-                for at, name in enumerate(step.notify.to)
-            ]
+        spots += [(name, ("spec", "steps", index, *at), kind) for name, at, kind in _named(step)]
     spots += [
-        (name, ("spec", "recover", "notify", at))
+        (name, ("spec", "recover", "notify", at), "channel")
         for at, name in enumerate(policy.spec.recover.notify)
     ]
-    mentions = tuple(Mention(name, document.find(at).place, format_path(at)) for name, at in spots)
+    mentions = tuple(
+        Mention(name, document.find(at).place, format_path(at), kind) for name, at, kind in spots
+    )
     name_place = document.find(("metadata", "name")).place
     return ParsedPolicy(policy, name_place, mentions, document)
+
+
+def _named(step: Step) -> list[tuple[str, Location, str]]:
+    """Return what a step names of RemediatorConfig, where in the step, and of what kind."""
+    asked = step.notify or step.approve
+    found: list[tuple[str, Location, str]] = [
+        (name, (step.action, "to", at), "channel")
+        for at, name in enumerate(asked.to if asked is not None else ())
+    ]
+    made = step.job or step.create
+    if made is not None:
+        found.append((made.template, (step.action, "template"), "template"))
+    if step.webhook is not None:
+        found.append((step.webhook.to, ("webhook", "to"), "endpoint"))
+    return found
 
 
 def _duplicates_within(parsed: ParsedFile) -> list[Problem]:

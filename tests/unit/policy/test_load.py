@@ -68,7 +68,7 @@ BAD_SPECS = {
     ),
     "unknown step": (
         WHEN + "  steps: [{dance: {}}]\n",
-        (6, 12, "spec.steps[0].dance", "unknown key dance", "cordon, taint, notify, event"),
+        (6, 12, "spec.steps[0].dance", "unknown key dance", "cordon, taint, label, annotate"),
     ),
     "missing key": (
         WHEN,
@@ -132,7 +132,7 @@ BAD_SPECS = {
     ),
     "two actions in a step": (
         WHEN + "  steps:\n    - cordon: {}\n      event: {}\n",
-        (7, 7, "spec.steps[0]", "exactly one of: cordon, taint, notify, event; this one has", ""),
+        (7, 7, "spec.steps[0]", "wait, approve; this one has cordon, event", ""),
     ),
     "nothing in an entry of when": (
         "  when: [{}]\n" + STEPS,

@@ -9,7 +9,7 @@ from node_agent.contract import Fault, FaultKind
 from remediator.decide.session import REQUEST_ANNOTATION, Request, encode
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
-from remediator.lab.case import (
+from remediator.lab.given import (
     ClearGiven,
     CodeGiven,
     ConditionGiven,

@@ -13,7 +13,7 @@ from node_agent.contract import HEARTBEAT_SECONDS
 from remediator.decide.ledger import Pause
 from remediator.decide.session import MODE_KEY
 from remediator.lab import nodes as on
-from remediator.lab.case import (
+from remediator.lab.given import (
     ChannelGiven,
     Happens,
     NodeGiven,
@@ -24,8 +24,9 @@ from remediator.lab.case import (
     WorkGiven,
 )
 from remediator.lab.outside import CHANGES, labels_of
-from remediator.lab.run import Assumed, Lab
+from remediator.lab.run import Lab
 from remediator.lab.signals import Signals
+from remediator.lab.works import Assumed
 from remediator.policy.model import Mode, RemediationPolicy
 
 

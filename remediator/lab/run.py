@@ -12,9 +12,8 @@ loops to the same decisions.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -29,7 +28,6 @@ from remediator.decide.decision import (
     Outcome,
     PatchNode,
     SendMessage,
-    Work,
     WriteEvent,
 )
 from remediator.decide.facts import (
@@ -43,9 +41,10 @@ from remediator.decide.facts import (
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
-from remediator.decide.work import assumed_seconds
 from remediator.kube.objects import Node
+from remediator.lab.agenda import Agenda
 from remediator.lab.timeline import Timeline
+from remediator.lab.works import Assumptions, Works
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.signals.fleet import Fleet
@@ -58,46 +57,6 @@ SOONEST_LOOK: Final = 0.01
 
 class LabError(Exception):
     """The lab cannot go on: the policies keep changing their mind at one instant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """How work of one action ends: after so many seconds, or never; done, or failed and why."""
-
-    seconds: float | None
-    fails: str = ""
-
-
-@dataclass(slots=True)
-class _Running:
-    """Work that a decision wants, and that has not ended."""
-
-    node: str
-    serial: int
-
-
-@dataclass(slots=True)
-class _Time:
-    """The lab's clock."""
-
-    at: float
-
-    def now(self) -> float:
-        return self.at
-
-
-@dataclass(slots=True, kw_only=True)
-class Assumptions:
-    """What the outside does with effects; changed at will while the lab runs."""
-
-    work: dict[str, Assumed] = field(default_factory=dict)
-    """By action; others end well after what dry-run assumes."""
-    failing: dict[str, str] = field(default_factory=dict)
-    """Channels that deliver nothing, and why."""
-
-    def of(self, action: str) -> Assumed:
-        """Return how work of an action ends."""
-        return self.work.get(action) or Assumed(assumed_seconds(action))
 
 
 class Lab:
@@ -126,14 +85,16 @@ class Lab:
         self.adjust: Callable[[NodeFacts], NodeFacts] = lambda facts: facts
         """Changes what is known of a node before it is decided about; see ``simulate``."""
         self.policies = Policies()
-        self._time = _Time(start)
+        self._agenda = Agenda(start)
         self._serial = count(1)
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._due: dict[str, float] = {}
-        self._running: dict[tuple[bool, str], _Running] = {}
+        self.works = Works(
+            assume=self.assume,
+            call_after=lambda seconds, act: self.call_at(self.now + seconds, act),
+            look=self._agenda.look_now,
+        )
         self._signals: dict[str, tuple[tuple[AlertFact, ...], Mapping[str, QueryFact]]] = {}
         self._around = NOTHING_KNOWN
-        self.fleet = Fleet(cluster=cluster, clock=self._time)
+        self.fleet = Fleet(cluster=cluster, clock=self._agenda)
         self._dry_run: frozenset[str] = frozenset()
         self._take_over()
         self.use(policies)
@@ -143,7 +104,7 @@ class Lab:
     @property
     def now(self) -> float:
         """The lab's clock."""
-        return self._time.at
+        return self._agenda.now()
 
     def node(self, name: str) -> Node:
         """Return a node as it is now. Raises KeyError."""
@@ -227,12 +188,12 @@ class Lab:
         state = self.real.ledger.state()
         pause = self.real.ledger.pause
         nodes = [self.node(facts.name) for facts in self.fleet.all()]
-        self.fleet = Fleet(cluster=self.cluster, clock=self._time)
+        self.fleet = Fleet(cluster=self.cluster, clock=self._agenda)
         self._take_over()
         self.real.ledger.restore(state)
         for side in self.sides:
             side.ledger.pause = pause
-        self._running.clear()
+        self.works.forget()
         now, known = self.now, self.policies.active
         loaded = {name: ActivePolicy(one.policy, now) for name, one in known.items()}
         self.policies = Policies(loaded)
@@ -241,7 +202,7 @@ class Lab:
 
     def call_at(self, when: float, act: Callable[[], None]) -> None:
         """Have something happen at a time; of one time, in the order of the calls."""
-        heapq.heappush(self._agenda, (max(when, self.now), next(self._serial), act))
+        self._agenda.call_at(when, act)
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -251,32 +212,20 @@ class Lab:
         Raises:
             LabError: decisions go on for ever without time passing.
         """
-        while (at := self._next()) is not None and at <= until:
-            self._time.at = max(self.now, at)
+        while (at := self._agenda.next()) is not None and at <= until:
+            self._agenda.advance(at)
             self._instant()
-        self._time.at = max(self.now, until)
-
-    def _next(self) -> float | None:
-        """Return when anything can change next."""
-        first = self._agenda[0][0] if self._agenda else None
-        look = min(self._due.values(), default=None)
-        return min((at for at in (first, look) if at is not None), default=None)
+        self._agenda.advance(until)
 
     def _instant(self) -> None:
         """Do all that is due now, until nothing is."""
-        rounds = 0
-        while True:
-            while self._agenda and self._agenda[0][0] <= self.now:
-                heapq.heappop(self._agenda)[2]()
-            names = [name for name, at in self._due.items() if at <= self.now]
+        for _ in range(MAX_ROUNDS):
+            self._agenda.call_due()
+            names = self._agenda.take_due()
             if not names:
                 return
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                raise LabError(f"{', '.join(names[:3])}: decided {MAX_ROUNDS} times at one instant")
-            for name in names:
-                del self._due[name]
             self._look_at(names)
+        raise LabError(f"{', '.join(names[:3])}: decided {MAX_ROUNDS} times at one instant")
 
     # -- the controller -------------------------------------------------------------------------
 
@@ -291,7 +240,7 @@ class Lab:
         self.virtual = Side(world=World.VIRTUAL, ledger=next(ledgers))
         self.overlay = Overlay()
         self.fleet.on_change, self.fleet.on_gone = self._changed, self._gone
-        self._due.clear()
+        self._agenda.drop_looks()
 
     def _with_signals(self, facts: NodeFacts) -> NodeFacts:
         facts = self.adjust(facts)
@@ -309,14 +258,14 @@ class Lab:
             side.ledger.forget(facts.uid)
             side.decisions.pop(facts.uid, None)
         self.overlay.forget(facts.uid)
-        self._due.pop(facts.name, None)
-        self._keep_running(facts.name, dry_run=False, wanted=set())
-        self._keep_running(facts.name, dry_run=True, wanted=set())
+        self._agenda.drop(facts.name)
+        self.works.keep(facts.name, dry_run=False, wanted=set())
+        self.works.keep(facts.name, dry_run=True, wanted=set())
         self._wake()
 
     def _enqueue(self, facts: NodeFacts) -> None:
         if facts.gpu or facts.session is not None or facts.uid in self.real.decisions:
-            self._due[facts.name] = self.now
+            self._agenda.look_now(facts.name)
 
     def _look_at_all(self) -> None:
         for facts in self.fleet.all():
@@ -325,7 +274,7 @@ class Lab:
     def _wake(self) -> None:
         for name in self.real.ledger.take_woken() | self.virtual.ledger.take_woken():
             if self.fleet.get(name) is not None:
-                self._due[name] = self.now
+                self._agenda.look_now(name)
 
     def _look_at(self, names: Sequence[str]) -> None:
         nodes = [facts for name in names if (facts := self.facts(name)) is not None]
@@ -366,13 +315,13 @@ class Lab:
     def _carry_out(self, side: Side, facts: NodeFacts, decision: Decision | None) -> None:
         if decision is None:
             side.decisions.pop(facts.uid, None)
-            self._keep_running(facts.name, dry_run=side.dry_run, wanted=set())
+            self.works.keep(facts.name, dry_run=side.dry_run, wanted=set())
             return
         self.timeline.decided(decision, self.now, dry_run=side.dry_run)
         side.decisions[facts.uid] = decision
         if decision.next_look is not None:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
-            self._due[facts.name] = min(at, self._due.get(facts.name, at))
+            self._agenda.look_at(facts.name, at)
         wanted = set()
         for effect in decision.effects:
             if isinstance(effect, PatchNode):
@@ -382,8 +331,9 @@ class Lab:
                 self._tell(side, effect, facts.name)
             else:
                 wanted.add(effect.key)
-                self._begin(side, effect, facts.name)
-        self._keep_running(facts.name, dry_run=side.dry_run, wanted=wanted)
+                if self.works.begin(side, effect):
+                    self.timeline.work(effect, self.now, dry_run=side.dry_run)
+        self.works.keep(facts.name, dry_run=side.dry_run, wanted=wanted)
 
     def _patch(self, side: Side, effect: PatchNode) -> bool:
         """Write to the node, or to the world of dry-run. False: nothing is written now."""
@@ -395,7 +345,7 @@ class Lab:
             if self.overlay.apply(effect, facts, now=self.now):
                 self.timeline.written(effect, before, self.now, dry_run=True)
                 side.ledger.observe(self.overlay.view(facts), self.now)
-                self._due[effect.name] = self.now
+                self._agenda.look_now(effect.name)
             return True
         pause = side.ledger.pause
         if pause is not None and (pause.all or effect.disruptive):
@@ -429,7 +379,7 @@ class Lab:
             outcome = Outcome(key=effect.key, delivered=not why, note=why)
         side.outcomes[effect.key] = outcome
         if effect.step is not None and self.fleet.get(name) is not None:
-            self._due[name] = self.now
+            self._agenda.look_now(name)
 
     def _undelivered(self, effect: SendMessage | WriteEvent) -> str:
         """Say why a message does not arrive: all of its channels must take it."""
@@ -440,31 +390,3 @@ class Lab:
             for channel in effect.to
             if channel in self.assume.failing
         )
-
-    def _begin(self, side: Side, effect: Work, name: str) -> None:
-        """Begin work that takes time, unless it is under way or has ended."""
-        slot = (side.dry_run, effect.key)
-        if slot in self._running or effect.key in side.outcomes:
-            return
-        running = self._running[slot] = _Running(name, next(self._serial))
-        self.timeline.work(name, effect.policy, effect.action, self.now, dry_run=side.dry_run)
-        assumed = self.assume.of(effect.action)
-        if assumed.seconds is None or (side.dry_run and effect.action not in self.assume.work):
-            return  # dry-run's own assumption ends it
-
-        def end() -> None:
-            if self._running.get(slot) is not running:
-                return  # nobody wants it any more
-            del self._running[slot]
-            side.outcomes[effect.key] = Outcome(
-                key=effect.key, delivered=not assumed.fails, note=assumed.fails
-            )
-            self._due[name] = self.now
-
-        self.call_at(self.now + assumed.seconds, end)
-
-    def _keep_running(self, name: str, *, dry_run: bool, wanted: set[str]) -> None:
-        """Stop the work on a node that no decision wants any more."""
-        for slot, running in list(self._running.items()):
-            if running.node == name and slot[0] is dry_run and slot[1] not in wanted:
-                del self._running[slot]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from remediator.decide.facts import AlertFact, ClusterFacts, QueryFact, SourceFact
-from remediator.lab.case import AlertGiven, QueryGiven, SourceGiven
+from remediator.lab.given import AlertGiven, QueryGiven, SourceGiven
 from remediator.lab.run import Lab
 from remediator.policy.base import Model
 from remediator.policy.model import RemediationPolicy

@@ -16,6 +16,7 @@ from remediator.decide.decision import (
     Decision,
     PatchNode,
     SendMessage,
+    Work,
     WriteEvent,
 )
 from remediator.decide.facts import NodeFacts
@@ -152,10 +153,17 @@ class Timeline:
         )
         return True
 
-    def work(self, node: str, policy: str, action: str, at: float, *, dry_run: bool) -> None:
+    def work(self, work: Work, at: float, *, dry_run: bool) -> None:
         """Note that something that takes time began."""
         self.happenings.append(
-            Happening(at=at, node=node, what=What.WORK, name=action, policy=policy, dry_run=dry_run)
+            Happening(
+                at=at,
+                node=work.node,
+                what=What.WORK,
+                name=work.action,
+                policy=work.policy,
+                dry_run=dry_run,
+            )
         )
 
     def capacity(self, node: str, at: float, *, taken: bool) -> None:

@@ -1,0 +1,86 @@
+"""What takes time in the lab: drains, Jobs and the like end after an assumed duration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from remediator.act.side import Side
+from remediator.decide.decision import Outcome, Work
+from remediator.decide.work import assumed_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """How work of one action ends: after so many seconds, or never; done, or failed and why."""
+
+    seconds: float | None
+    fails: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Assumptions:
+    """What the outside does with effects; changed at will while the lab runs."""
+
+    work: dict[str, Assumed] = field(default_factory=dict)
+    """By action; others end well after what dry-run assumes."""
+    failing: dict[str, str] = field(default_factory=dict)
+    """Channels that deliver nothing, and why."""
+
+    def of(self, action: str) -> Assumed:
+        """Return how work of an action ends."""
+        return self.work.get(action) or Assumed(assumed_seconds(action))
+
+
+class Works:
+    """Work under way, in both worlds. What no decision wants any more is stopped.
+
+    Args:
+        assume: how work ends.
+        call_at: has something happen after so many seconds.
+        look: has a node looked at.
+    """
+
+    def __init__(
+        self,
+        *,
+        assume: Assumptions,
+        call_after: Callable[[float, Callable[[], None]], None],
+        look: Callable[[str], None],
+    ) -> None:
+        self._assume = assume
+        self._call_after = call_after
+        self._look = look
+        self._running: dict[tuple[bool, str], Work] = {}
+
+    def begin(self, side: Side, work: Work) -> bool:
+        """Begin, unless it is under way or has ended. Tells whether it began."""
+        slot = (side.dry_run, work.key)
+        if slot in self._running or work.key in side.outcomes:
+            return False
+        self._running[slot] = work
+        assumed = self._assume.of(work.action)
+        if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
+            return True  # dry-run's own assumption ends it
+
+        def end() -> None:
+            if self._running.get(slot) is not work:
+                return  # nobody wants it any more
+            del self._running[slot]
+            side.outcomes[work.key] = Outcome(
+                key=work.key, delivered=not assumed.fails, note=assumed.fails
+            )
+            self._look(work.node)
+
+        self._call_after(assumed.seconds, end)
+        return True
+
+    def keep(self, node: str, *, dry_run: bool, wanted: set[str]) -> None:
+        """Stop the work on a node that no decision wants any more."""
+        for slot, work in list(self._running.items()):
+            if work.node == node and slot[0] is dry_run and slot[1] not in wanted:
+                del self._running[slot]
+
+    def forget(self) -> None:
+        """Stop everything: the controller is another one."""
+        self._running.clear()

@@ -137,3 +137,24 @@ def test_uncordon_leaves_what_another_policy_holds() -> None:
     assert made.session().holds[0].state is HoldState.DONE
     assert made.cordoned()
     assert made.nodes["n1"].taints == (OURS,)
+
+
+@pytest.mark.parametrize("theirs", [None, "mine"])
+def test_a_later_step_does_not_overwrite_a_person(theirs: str | None) -> None:
+    again = {"label": {"set": {KEY: "again"}}}
+    made = bench(PAUSED, {"wait": {"for": "1m"}}, again)
+    made.change(labels=GPU if theirs is None else {**GPU, KEY: theirs})
+    made.one(seconds=60.0)
+    assert label(made) == theirs
+    assert made.session().holds[0].results[-1].note == f"left as it is: {KEY}"
+    recover(made)
+    assert label(made) == theirs
+
+
+def test_a_later_step_changes_ours_and_the_oldest_value_returns() -> None:
+    again = {"label": {"set": {KEY: "again"}}}
+    made = bench(PAUSED, {"wait": {"for": "1m"}}, again, labels={**GPU, KEY: "true"})
+    made.one(seconds=60.0)
+    assert label(made) == "again"
+    recover(made)
+    assert label(made) == "true"

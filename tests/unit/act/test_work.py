@@ -1,0 +1,149 @@
+"""One task for each piece of work that is wanted, none for any other, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from remediator.act.work import LAST_RETRY, Works
+from remediator.decide.decision import Outcome, Work
+from remediator.policy.steps import Step
+
+
+pytestmark = pytest.mark.looptime
+
+
+def work(key: str = "s/p/1", node: str = "n1", *, action: str = "job") -> Work:
+    return Work(
+        key=key,
+        node=node,
+        uid="uid",
+        policy="p",
+        step=1,
+        action=action,
+        spec=Step.model_validate({"job": {"template": "reset"}}),
+        session="s",
+        attempt=1,
+        since=0.0,
+        deadline=100.0,
+    )
+
+
+class Patient:
+    """Works for ten seconds, as often as it is asked; can stop."""
+
+    def __init__(self, *troubles: Exception) -> None:
+        self.begun: list[str] = []
+        self.cancelled: list[str] = []
+        self.stopped: list[str] = []
+        self.troubles = list(troubles)
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        self.begun.append(work.key)
+        say(f"run {len(self.begun)}")
+        if self.troubles:
+            raise self.troubles.pop(0)
+        try:
+            await asyncio.sleep(10.0)
+        except asyncio.CancelledError:
+            self.cancelled.append(work.key)
+            raise
+        return Outcome(key=work.key, delivered=True, note="well")
+
+    async def stop(self, work: Work) -> None:
+        self.stopped.append(work.key)
+
+
+class Bench:
+    def __init__(self, *troubles: Exception) -> None:
+        self.patient = Patient(*troubles)
+        self.ended: list[Outcome] = []
+        self.news = 0
+        self.works = Works(
+            workers={"job": self.patient},
+            ended=lambda _, outcome: self.ended.append(outcome),
+            news=self.tell,
+        )
+
+    def tell(self) -> None:
+        self.news += 1
+
+
+async def test_work_runs_once_however_often_it_is_wanted_and_after_it_ended() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.works.want("n1", [work()])
+        await asyncio.sleep(1.0)
+    assert bench.works.progress == {"s/p/1": "run 1"}
+    await asyncio.sleep(20.0)
+    assert [one.note for one in bench.ended] == ["well"]
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(20.0)
+    assert bench.patient.begun == ["s/p/1"]
+    bench.works.want("n1", [])
+    await asyncio.sleep(1.0)
+    assert bench.works.progress == {}
+    assert bench.patient.stopped == [], "it had ended"
+
+
+async def test_what_is_not_wanted_is_cancelled_then_taken_back() -> None:
+    bench = Bench()
+    bench.works.want("n1", [work()])
+    bench.works.want("n2", [work("s/p/2", "n2")])
+    await asyncio.sleep(1.0)
+    bench.works.want("n1", [])
+    await asyncio.sleep(1.0)
+    assert bench.patient.cancelled == ["s/p/1"]
+    assert bench.patient.stopped == ["s/p/1"]
+    await asyncio.sleep(10.0)
+    assert [one.key for one in bench.ended] == ["s/p/2"]
+
+
+async def test_keep_begins_nothing() -> None:
+    bench = Bench()
+    bench.works.keep("n1", [work()])
+    await asyncio.sleep(1.0)
+    assert bench.patient.begun == []
+
+
+@pytest.mark.parametrize("how", ["suspended", "frozen", "closed"])
+async def test_work_that_is_to_stay_is_left_as_it_is_and_taken_up_again(how: str) -> None:
+    bench = Bench()
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(1.0)
+    if how == "suspended":
+        bench.works.want("n1", [replace(work(), suspended=True)])
+    elif how == "frozen":
+        bench.works.keep("n1", [], take_back=False)
+    else:
+        await bench.works.close()
+    await asyncio.sleep(1.0)
+    assert bench.patient.cancelled == ["s/p/1"]
+    assert bench.patient.stopped == []
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(11.0)
+    assert bench.patient.begun == ["s/p/1", "s/p/1"]
+    assert len(bench.ended) == 1
+
+
+async def test_trouble_is_shown_and_the_work_run_again_ever_more_slowly() -> None:
+    bench = Bench(*(RuntimeError("no luck") for _ in range(10)))
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(0.5)
+    assert bench.works.progress["s/p/1"] == "in trouble, tried again in 1 s: no luck"
+    await asyncio.sleep(LAST_RETRY * 10)
+    assert len(bench.patient.begun) == 11
+    assert [one.note for one in bench.ended] == ["well"]
+    assert bench.news > 10
+
+
+async def test_an_action_that_nobody_does_fails_and_says_so() -> None:
+    bench = Bench()
+    bench.works.want("n1", [work(action="dance")])
+    await asyncio.sleep(0.1)
+    (outcome,) = bench.ended
+    assert not outcome.delivered
+    assert "dance" in outcome.note

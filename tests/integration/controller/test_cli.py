@@ -12,7 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
-from remediator.decide.session import REQUEST_ANNOTATION, SESSION_ANNOTATION
+from remediator.decide.session import (
+    APPROVAL_ANNOTATION,
+    REQUEST_ANNOTATION,
+    SESSION_ANNOTATION,
+)
 from remediator.record.status import decode_status
 from testbed.cluster import Cluster
 
@@ -225,3 +229,35 @@ def test_an_unknown_context_is_said(cluster: Cluster) -> None:
     result = CliRunner().invoke(app, ["status", "--kubeconfig", kubeconfig, "--context", "nope"])
     assert result.exit_code == 1
     assert result.output.startswith(f"error: context nope of {kubeconfig}: cannot be used")
+
+
+def test_approve_lets_exactly_one_step_go_on(
+    site: Site, run: Callable[..., Replica], remediator: Remediator
+) -> None:
+    site.policy(steps=[{"cordon": {}}, {"approve": {}}, {"taint": {}}, {"approve": {}}])
+    node = site.node()
+    assert "it has no session" in remediator("approve", node).output
+    run()
+    site.says(node, 79)
+
+    def step() -> int:
+        session = site.session(node)
+        return session["holds"][0].get("step", 0) if session else 0
+
+    site.wait(lambda: step() == 1, "wait for the approval")
+    held = site.wait(lambda: (site.status_of(node) or {}).get("holds"), "hold in the status")
+    assert held[0]["guard"] == "approval"
+    assert f"remediator approve {node} --policy xid-79" in held[0]["reason"]
+    assert remediator("approve", node, "--policy", "other").exit_code == 1
+
+    approved = remediator("approve", node, "--expires", "5m")
+    assert approved.exit_code == 0, approved.output
+    assert f"approved: step 2 of xid-79 on {node}; it goes on" in approved.output
+    site.wait(lambda: step() == 3, "next approval")
+    session = site.session(node)
+    assert session is not None
+    assert "approved by system:serviceaccount:" in session["holds"][0]["results"][1]["note"]
+    annotations = site.cluster.node(node)["metadata"]["annotations"]
+    assert APPROVAL_ANNOTATION not in annotations
+    assert remediator("approve", node, "--no-wait").exit_code == 0
+    site.wait(lambda: step() == 4, "end of the steps")

@@ -14,6 +14,7 @@ from typing import Final
 
 from remediator.kube.objects import Node
 from remediator.lab.foreign import carried_over, cleaned
+from remediator.lab.player import with_mode
 from remediator.lab.run import Lab
 from remediator.lab.tape import Change, TapeError
 from remediator.lab.timeline import DONE, Timeline, What
@@ -111,8 +112,11 @@ class _Player:
     def __init__(
         self, start: float, policies: Sequence[RemediationPolicy], cluster: ClusterSpec
     ) -> None:
-        enforced = cluster.model_copy(update={"mode": Mode.ENFORCE})
-        self._lab = Lab(policies=policies, cluster=enforced, start=start)
+        free = cluster.model_copy(update={"mode": Mode.ENFORCE})
+        enforced = [
+            with_mode(one, Mode.ENFORCE) for one in policies if one.spec.mode is not Mode.DISABLED
+        ]
+        self._lab = Lab(policies=enforced, cluster=free, start=start)
         self._start = self._last = start
         self._raw: dict[str, Node] = {}
         self._seen: set[str] = set()

@@ -219,6 +219,7 @@ class Lab:
 
     def _instant(self) -> None:
         """Do all that is due now, until nothing is."""
+        names: list[str] = []
         for _ in range(MAX_ROUNDS):
             self._agenda.call_due()
             names = self._agenda.take_due()

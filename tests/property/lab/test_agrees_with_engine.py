@@ -1,0 +1,240 @@
+"""The lab and the real engine agree: the same facts at the same times make the same nodes.
+
+The engine runs with its executor, queue and clock in a loop whose time is virtual, against an
+API server in memory; the lab runs by itself. Compared is what stands on the nodes before each
+next event: cordons, taints and sessions with every step and its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import looptime
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from node_agent.contract import FaultKind, Severity
+from remediator.act.outbox import Report
+from remediator.decide.candidate import ActivePolicy
+from remediator.decide.core import Policies, decide
+from remediator.decide.decision import Outcome, SendMessage
+from remediator.decide.facts import NodeFacts
+from remediator.decide.session import Session
+from remediator.kube.objects import Node
+from remediator.lab import nodes as on
+from remediator.lab.run import Lab
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
+from tests.unit.engine.test_engine import Records, World_
+
+
+START = 1_000_000.0
+NAMES = ("n1", "n2", "n3")
+BOTH = (False, True)
+SPEC: dict[str, Any] = {
+    "mode": "Enforce",
+    "settling": "5s",
+    "budgets": [{"maxUnavailable": 1, "per": "cluster"}],
+    "rates": {"cordon": "2/1m"},
+    "breaker": {"minNodes": 100},
+}
+LOG = {"notify": {"to": ["log"]}}
+POLICIES = {
+    "bus": {
+        "mode": "Enforce",
+        "when": [{"xid": {"codes": [79]}}],
+        "steps": [{"cordon": {}}, LOG, {"event": {}}],
+        "recover": {"for": "20s"},
+    },
+    "ecc": {
+        "mode": "Enforce",
+        "when": [{"xid": {"codes": [48]}}],
+        "steps": [LOG | {"onFailure": "hold", "timeout": "1m"}, {"taint": {}}],
+        "recover": {"for": "40s"},
+    },
+    "lost": {
+        "mode": "DryRun",
+        "when": [{"condition": {"type": "GPULost", "for": "15s"}}],
+        "steps": [{"cordon": {}}, LOG],
+        "recover": {"for": "20s"},
+    },
+}
+MODES = ("Enforce", "DryRun")
+"""Events that set the mode of policy `lost`, and of no node."""
+EVENTS = (
+    *("79", "79", "48", "GPULost", "clear", "clear", "cordon", "uncordon", "taint", "untaint"),
+    *("down", "up", "beat", *MODES),
+)
+
+events = st.lists(
+    st.tuples(st.integers(1, 12), st.sampled_from(NAMES), st.sampled_from(EVENTS)),
+    min_size=3,
+    max_size=20,
+)
+
+
+def policies(mode: str = "DryRun") -> list[RemediationPolicy]:
+    specs = POLICIES | {"lost": POLICIES["lost"] | {"mode": mode}}
+    return [
+        RemediationPolicy.model_validate(
+            {
+                "apiVersion": "gpu-remediator.io/v1alpha1",
+                "kind": "RemediationPolicy",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
+        )
+        for name, spec in specs.items()
+    ]
+
+
+def changed(node: Node, what: str, now: float) -> Node:
+    """Return the node after an event."""
+    if what.isdecimal():
+        fault = on.fault(
+            FaultKind.XID,
+            int(what),
+            severity=Severity.FATAL,
+            pci="0000:9b:00.0",
+            boot_id=node.boot_id,
+            now=now,
+        )
+        return on.with_fault(node, fault, now=now)
+    happens: dict[str, Callable[[], Node]] = {
+        "GPULost": lambda: on.with_condition(node, "GPULost", "True", "DeviceLost", now=now),
+        "clear": lambda: on.cleared(node, now=now),
+        "cordon": lambda: on.cordoned(node, unschedulable=True),
+        "uncordon": lambda: on.cordoned(node, unschedulable=False),
+        "taint": lambda: on.with_taint(node, "example.org/maintenance", "NoSchedule"),
+        "untaint": lambda: on.without_taint(node, "gpu-remediator.io/unhealthy"),
+        "down": lambda: on.with_condition(node, on.READY, "Unknown", now=now),
+        "up": lambda: on.with_condition(node, on.READY, "True", now=now),
+        "beat": lambda: on.beaten(node, now=now),
+    }
+    return happens[what]()
+
+
+def picture(facts: NodeFacts | None) -> object:
+    """Return what is compared of a node: all but times, versions and ids."""
+    assert facts is not None
+    session = facts.session
+    holds = []
+    if isinstance(session, Session):
+        holds = [
+            (
+                one.policy,
+                one.step,
+                one.state.value,
+                sorted((r.step, r.action, r.result.value) for r in one.results),
+                one.instances,
+            )
+            for one in session.holds
+        ]
+    return (
+        facts.unschedulable,
+        sorted((one.key, one.effect) for one in facts.taints),
+        holds,
+        len(facts.history.attempts),
+        sorted((one.policy, one.instance, one.reminded) for one in facts.history.waivers),
+    )
+
+
+def times(script: list[tuple[int, str, str]]) -> list[tuple[float, str, str]]:
+    """Return when what happens: never at a time that is due by itself, which are whole seconds."""
+    at, found = 10.37, []
+    for gap, name, what in script:
+        at += 7 * gap
+        found.append((at, name, what))
+    return found
+
+
+def by_lab(script: list[tuple[int, str, str]]) -> list[object]:
+    lab = Lab(policies=policies(), cluster=ClusterSpec.model_validate(SPEC), start=START)
+    for name in NAMES:
+        lab.put(node_of(name))
+    pictures: list[object] = []
+    for at, name, what in [*times(script), (2000.37, NAMES[0], "beat")]:
+        lab.run(START + at)
+        pictures.append([picture(lab.seen(one, dry_run=dry)) for dry in BOTH for one in NAMES])
+        if what in MODES:
+            lab.use(policies(what))
+        else:
+            lab.put(changed(lab.node(name), what, lab.now))
+    return pictures
+
+
+class Delivering(Records):
+    """Every message arrives at once, and its sender is told."""
+
+    world: World_
+
+    def submit(self, message: SendMessage, *, dry_run: bool) -> bool:
+        new = super().submit(message, dry_run=dry_run)
+        if new:
+            outcome = Outcome(key=message.key, delivered=True)
+            report = Report(message, outcome, dry_run)
+            asyncio.get_running_loop().call_soon(self.world.executor.reported, report)
+        return new
+
+
+async def by_engine(script: list[tuple[int, str, str]]) -> list[object]:
+    it = World_(SPEC, decide)
+    records = Delivering()
+    records.world = it
+    it.executor._outbox = records
+    it.engine.set_policies(in_force(it, policies(), START))
+    for name in NAMES:
+        put(it, node_of(name))
+    it.engine.start()
+    task = asyncio.create_task(it.engine.run())
+    pictures: list[object] = []
+    for at, name, what in [*times(script), (2000.37, NAMES[0], "beat")]:
+        await asyncio.sleep(at - asyncio.get_running_loop().time())
+        pictures.append([picture(facts_of(it, one, dry_run=dry)) for dry in BOTH for one in NAMES])
+        if what in MODES:
+            it.engine.set_policies(in_force(it, policies(what), START + at))
+        else:
+            put(it, changed(it.server.nodes[name], what, START + at))
+    it.engine.stop()
+    await task
+    return pictures
+
+
+def in_force(it: World_, given: list[RemediationPolicy], now: float) -> Policies:
+    """Put policies in force: one that did not change keeps its age, as for files."""
+    known = it.engine.policies.active
+    return Policies(
+        {
+            one.name: known[one.name]
+            if one.name in known and known[one.name].policy.version == one.version
+            else ActivePolicy(one, now)
+            for one in given
+        }
+    )
+
+
+def node_of(name: str) -> Node:
+    return on.well_node(name, now=START, labels={"nvidia.com/gpu.present": "true"})
+
+
+def put(it: World_, node: Node) -> None:
+    it.server._version += 1
+    it.server._store(msgspec.structs.replace(node, resource_version=str(it.server._version)))
+
+
+def facts_of(it: World_, name: str, *, dry_run: bool) -> NodeFacts:
+    facts = it.fleet.get(name)
+    assert facts is not None
+    return it.executor.overlay.view(facts) if dry_run else facts
+
+
+@settings(max_examples=60)
+@given(script=events)
+def test_the_lab_and_the_engine_agree(script: list[tuple[int, str, str]]) -> None:
+    with capture_logs(), asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        real = runner.run(by_engine(script))
+    assert by_lab(script) == real

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from remediator.policy.model import API_VERSION
 
 WIDTH: Final = 96
 _SAFE: Final = re.compile(r"[A-Za-z][-A-Za-z0-9._/]*")
+_SURROGATES: Final = (0xD800, 0xDFFF)
+_BASIC: Final = 0xFFFF
 _WORDS: Final = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 
 
@@ -63,6 +66,8 @@ def read_document(text: str, what: str) -> Any:
     Raises:
         ConvertError: it is neither.
     """
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)  # YAML reads pairs of escapes in JSON otherwise
     try:
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -131,4 +136,16 @@ def _text(text: str) -> str:
     """Quote what any reader of YAML could take for something else than text."""
     duration = re.fullmatch(r"([0-9]+(ms|s|m|h|d))+|[0-9]+%", text)
     plain = duration or (_SAFE.fullmatch(text) and text.lower() not in _WORDS)
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(char: str) -> str:
+    """Write a character within double quotes, so that every reader of YAML takes it."""
+    if char in {'"', "\\"}:
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if _SURROGATES[0] <= code <= _SURROGATES[1]:
+        return "?"  # half a character, which no encoding has
+    return f"\\u{code:04x}" if code <= _BASIC else f"\\U{code:08x}"

@@ -1,0 +1,185 @@
+"""Rules of other programs become policies that pass `policy check`, with what differs in notes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remediator.cli.policies import lint_files
+from remediator.policy.convert import FORMATS, ConvertError, convert
+from remediator.policy.convert.draft import policy_name
+from remediator.policy.load import parse_policies
+from remediator.policy.model import Mode, RecoverWhen, RemediationPolicy
+
+
+NPD = json.dumps(
+    {
+        "plugin": "kmsg",
+        "source": "kernel-monitor",
+        "conditions": [{"type": "KernelDeadlock", "reason": "KernelHasNoDeadlock"}],
+        "rules": [
+            {"type": "temporary", "reason": "OOMKilling", "pattern": "Killed process"},
+            {
+                "type": "permanent",
+                "condition": "KernelDeadlock",
+                "reason": "DockerHung",
+                "pattern": "task docker",
+            },
+            {"type": "permanent", "condition": "KernelDeadlock", "reason": "AUFSUmountHung"},
+            {
+                "type": "permanent",
+                "condition": "ReadonlyFilesystem",
+                "reason": "FilesystemIsReadOnly",
+            },
+        ],
+    }
+)
+EKS = """
+managedNodeGroups:
+- name: gpu-ng
+  nodeRepairConfig:
+    enabled: true
+    maxUnhealthyNodeThresholdPercentage: 20
+    maxParallelNodesRepairedCount: 2
+    nodeRepairConfigOverrides:
+    - {nodeMonitoringCondition: AcceleratedInstanceNotReady, nodeUnhealthyReason: NvidiaXID64Error,
+       minRepairWaitTimeMins: 5, repairAction: Replace}
+    - {nodeMonitoringCondition: AcceleratedHardwareReady, nodeUnhealthyReason: NvidiaXID13Error,
+       minRepairWaitTimeMins: 10, repairAction: NoAction}
+"""
+CLOUDFORMATION = json.dumps(
+    {
+        "NodeRepairConfig": {
+            "Enabled": True,
+            "MaxParallelNodesRepairedPercentage": 10,
+            "NodeRepairConfigOverrides": [
+                {
+                    "NodeMonitoringCondition": "KernelReady",
+                    "NodeUnhealthyReason": "ForkFailedOutOfPIDs",
+                    "MinRepairWaitTimeMins": 30,
+                    "RepairAction": "Reboot",
+                }
+            ],
+        }
+    }
+)
+DRAINO = (
+    "--node-label=pool=gpu --evict-emptydir-pods --max-grace-period=5m --drain-buffer=10m "
+    "--evict-daemonset-pods --namespace=x Ready=Unknown,15m KernelDeadlock OutOfDisk=True,1.5h"
+)
+
+
+def checked(text: str) -> dict[str, RemediationPolicy]:
+    """Return the policies, after they passed the check with no error and no warning."""
+    parsed = parse_policies(text.encode(), file="converted.yaml")
+    assert lint_files([parsed], None) == []
+    return {one.policy.name: one.policy for one in parsed.policies}
+
+
+def test_permanent_rules_of_node_problem_detector_become_a_policy_a_condition() -> None:
+    text = convert("npd", NPD)
+    found = checked(text)
+    assert set(found) == {"kernel-deadlock", "readonly-filesystem"}
+    clause = found["kernel-deadlock"].spec.when[0].condition
+    assert clause is not None
+    assert clause.reasons == ("DockerHung", "AUFSUmountHung")
+    assert "OOMKilling" in text
+    assert "ReadonlyFilesystem is not under `conditions`" in text
+
+
+@pytest.mark.parametrize("text", [EKS, CLOUDFORMATION])
+def test_overrides_of_eks_become_policies(text: str) -> None:
+    for policy in checked(convert("eks", text)).values():
+        clause = policy.spec.when[0].condition
+        assert clause is not None
+        assert clause.status == "False"  # those conditions say what is well
+        assert clause.for_ >= 300
+
+
+def test_limits_waits_and_actions_of_eks_are_carried_over() -> None:
+    text = convert("eks", EKS)
+    replace, ignore = checked(text).values()
+    assert [step.action for step in replace.spec.steps] == ["cordon", "notify", "drain"]
+    assert [step.action for step in ignore.spec.steps] == ["event"]
+    clause = replace.spec.when[0].condition
+    assert clause is not None
+    assert (clause.type, clause.for_) == ("AcceleratedHardwareReady", 300.0)
+    assert replace.spec.nodes.selector.match_labels == {"eks.amazonaws.com/nodegroup": "gpu-ng"}
+    assert replace.spec.limits.budget is not None
+    assert replace.spec.limits.budget.max_unavailable.value == 2
+    assert "EKS would have done Replace" in text
+    assert "switch EKS node repair off" in text
+
+
+def test_conditions_and_flags_of_draino_are_carried_over() -> None:
+    text = convert("draino", DRAINO)
+    found = checked(text)
+    assert set(found) == {"ready-unknown", "kernel-deadlock", "out-of-disk"}
+    silent = found["ready-unknown"].spec
+    assert silent.recover.when is RecoverWhen.MANUAL
+    clause = found["out-of-disk"].spec.when[0].condition
+    assert clause is not None
+    assert clause.for_ == 5400.0
+    drain = silent.steps[-1].drain
+    assert drain is not None
+    assert drain.despite == ("emptyDir",)
+    assert "--namespace has no counterpart here" in text
+    assert "pods of a DaemonSet are never evicted" in text
+
+
+def test_arguments_of_draino_may_be_a_list_of_a_deployment() -> None:
+    found = checked(convert("draino", "- --skip-drain\n- KernelDeadlock\n"))
+    assert [step.action for step in found["kernel-deadlock"].spec.steps] == ["cordon", "notify"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("npd", "{", "this is no configuration"),
+        ("npd", "[]", "a list `rules`"),
+        ("npd", '{"rules": []}', "nothing to convert"),
+        ("eks", "a: b", "no nodeRepairConfig"),
+        ("eks", "nodeRepairConfig: {nodeRepairConfigOverrides: []}", "nothing to convert"),
+        ("draino", "--dry-run", "no condition"),
+        ("draino", "Ready=Maybe", "is none of True"),
+        ("draino", "Ready=True,soon", "is no duration"),
+        ("draino", "'", "no arguments"),
+    ],
+)
+def test_what_cannot_be_converted_says_why(kind: str, text: str, said: str) -> None:
+    with pytest.raises(ConvertError, match=said):
+        convert(kind, text)
+
+
+@given(condition=st.text(max_size=40), reason=st.text(max_size=40))
+def test_whatever_names_others_use_the_policy_can_be_read(condition: str, reason: str) -> None:
+    rule = {"type": "permanent", "condition": condition, "reason": reason}
+    try:
+        text = convert("npd", json.dumps({"rules": [rule]}))
+    except ConvertError:
+        assert not condition
+        return
+    (policy,) = parse_policies(text.encode(), file="converted.yaml").policies
+    clause = policy.policy.spec.when[0].condition
+    assert clause is not None
+    assert clause.type == condition
+    assert policy.policy.spec.mode is Mode.DRY_RUN
+
+
+@given(text=st.text(max_size=60), kind=st.sampled_from(sorted(FORMATS)))
+def test_any_text_is_converted_or_refused(text: str, kind: str) -> None:
+    try:
+        made = convert(kind, text)
+    except ConvertError:
+        return
+    assert parse_policies(made.encode(), file="converted.yaml").policies
+
+
+@given(parts=st.lists(st.text(max_size=80), max_size=3))
+def test_a_policy_s_name_is_one_that_a_policy_may_have(parts: list[str]) -> None:
+    name = policy_name(*parts)
+    assert 0 < len(name) <= 63
+    assert name == name.lower()

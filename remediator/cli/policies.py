@@ -10,12 +10,14 @@ from pathlib import Path
 import typer
 
 from remediator.cli.failure import Failure
+from remediator.lab.case import KIND, PolicyTest
+from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.explain import closest
 from remediator.policy.lint import RULES, Rule, Severity, lint
 from remediator.policy.load import ParsedFile, load_config, load_files
 from remediator.policy.problems import PolicyError, Problem, render
-from remediator.policy.schema import KINDS, json_schema
+from remediator.policy.schema import KINDS, schema_of
 
 
 def check(
@@ -91,9 +93,10 @@ def schema(kind: str) -> None:
     Raises:
         Failure: no such kind (2).
     """
-    if kind not in KINDS:
-        raise Failure(f"error: {kind} is none of: {', '.join(KINDS)}", code=2)
-    typer.echo(json.dumps(json_schema(kind), indent=2))
+    kinds: dict[str, type[Model]] = {**KINDS, KIND: PolicyTest}
+    if kind not in kinds:
+        raise Failure(f"error: {kind} is none of: {', '.join(kinds)}", code=2)
+    typer.echo(json.dumps(schema_of(kinds[kind]), indent=2))
 
 
 def _print(

@@ -332,7 +332,7 @@ def policy_convert(
 def policy_schema(
     *,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="RemediationPolicy or RemediatorConfig.")
+        str, typer.Option(metavar="KIND", help="RemediationPolicy, RemediatorConfig or PolicyTest.")
     ] = "RemediationPolicy",
 ) -> None:
     """Print the JSON schema of policy files, for editors."""

@@ -87,15 +87,18 @@ def show_explanation(
         Failure: a file is wrong or there is no such node or policy (2).
     """
     seen, found = _simulate(target, given, lambda _name: ())
-    facts = found.lab.facts(node)
+    facts = found.before.get(node)
     if facts is None:
         raise Failure(f"error: there is no node {node}", code=2)
     policies = [one.policy for one in found.lab.policies.active.values()]
     if policy is not None and policy not in found.lab.policies.active:
         names = ", ".join(one.name for one in policies)
         raise Failure(f"error: there is no policy {policy}; policies: {names}", code=2)
-    wanted = [one for one in policies if policy in {None, one.name}]
-    told = [explain(one, _before(found, node, facts), NOTHING_KNOWN, seen.now) for one in wanted]
+    told = [
+        explain(one, facts, NOTHING_KNOWN, seen.now)
+        for one in _as_written(given.policies)
+        if policy in {None, one.name}
+    ]
     decisions = [
         side.decisions[facts.uid] for side in found.lab.sides if facts.uid in side.decisions
     ]
@@ -105,11 +108,6 @@ def show_explanation(
     typer.echo("\n".join(_node_lines(facts, seen)))
     for one in sorted(told, key=lambda one: -one.match.answer):
         typer.echo("\n".join(_explained(one, decisions, seen.now, brief=policy is None)))
-
-
-def _before(found: Simulated, node: str, facts: NodeFacts) -> NodeFacts:
-    """Return the facts; a session that the simulation began changes no clause's answer."""
-    return found.lab.seen(node, dry_run=False) or facts
 
 
 def _simulate(target: Target, given: Given, blockers: Blockers) -> tuple[Snapshot, Simulated]:
@@ -131,10 +129,12 @@ def _simulate(target: Target, given: Given, blockers: Blockers) -> tuple[Snapsho
 
 
 def _policies(given: Given) -> Sequence[RemediationPolicy]:
-    if not given.as_written:
-        return read_policies(given.policies)
+    return _as_written(given.policies) if given.as_written else read_policies(given.policies)
+
+
+def _as_written(paths: Sequence[Path]) -> Sequence[RemediationPolicy]:
     try:
-        return load_policies(given.policies)
+        return load_policies(paths)
     except PolicyError as error:
         raise failure_of(error) from error
 

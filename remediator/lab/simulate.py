@@ -7,7 +7,7 @@ where another clock is believed, and only for looking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remediator.decide.decision import Decision
@@ -48,9 +48,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What would be done now."""
+    """What would be done now. ``before``: what was known of the nodes, before anything was done."""
 
     lab: Lab
+    before: Mapping[str, NodeFacts]
     rows: tuple[Row, ...]
     budgets: tuple[Use, ...]
 
@@ -85,8 +86,9 @@ def simulate(
     lab.run(now)
     for node in known.values():
         lab.put(node)
+    before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
     lab.run(now)
-    return Simulated(lab, tuple(_rows(lab, blockers)), tuple(_budgets(lab)))
+    return Simulated(lab, before, tuple(_rows(lab, blockers)), tuple(_budgets(lab)))
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:

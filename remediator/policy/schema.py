@@ -33,8 +33,12 @@ def json_schema(kind: str = "RemediationPolicy") -> dict[str, Any]:
     Raises:
         KeyError: no such kind.
     """
-    schema = KINDS[kind].model_json_schema(by_alias=True)
-    cleaned: dict[str, Any] = _tidy(schema)
+    return schema_of(KINDS[kind])
+
+
+def schema_of(model: type[Model]) -> dict[str, Any]:
+    """Return the schema of a model of what SREs write."""
+    cleaned: dict[str, Any] = _tidy(model.model_json_schema(by_alias=True))
     return {"$schema": DIALECT, **cleaned}
 
 

@@ -1,0 +1,114 @@
+"""`simulate`, `policy explain`, `record` and `replay` on the real API server, as an operator."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from remediator.lab.tape import decode
+from tests.integration.controller.test_cli import (
+    Remediator,
+    account,
+    remediator,
+    remediator_with,
+)
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Site
+
+__all__ = ["remediator"]  # a fixture that these tests share with those of the other commands
+
+pytestmark = pytest.mark.cluster
+
+
+def test_simulate_and_explain_say_what_would_be_done_and_do_nothing(
+    site: Site, remediator: Remediator
+) -> None:
+    site.config("DryRun", budgets=[{"maxUnavailable": 1, "per": "cluster"}])
+    bad, waits, well = (site.node() for _ in range(3))
+    site.says(bad, 79)
+    time.sleep(1.1)  # the server's times have seconds; the older fault comes first
+    site.says(waits, 79)
+    site.says(well)
+    files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
+    result = remediator("simulate", *files, "-o", "json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    nodes = {one["node"]: one for one in report["nodes"]}
+    assert set(nodes) == {bad, waits}
+    assert nodes[bad]["steps"] == ["cordon (xid-79)"]
+    assert nodes[waits]["steps"] == []
+    assert [hold["guard"] for hold in nodes[waits]["holds"]] == ["budget"]
+    text = remediator("policy", "explain", waits, *files)
+    assert text.exit_code == 0, text.output
+    assert "xid-79 (Enforce): matches" in text.output
+    assert "when[0].xid (codes 79) holds: Xid 79 on 0000:9b:00.0" in text.output
+    assert "held by budget: 1 of 1 nodes" in text.output
+    other = remediator("policy", "explain", well, *files, "--policy", "xid-79")
+    assert "does not hold: the agent reports no code" in other.output
+    for node in (bad, waits, well):
+        assert not site.cordoned(node)
+        assert site.session(node) is None
+
+
+def test_simulate_knows_of_a_pause(site: Site, remediator: Remediator) -> None:
+    node = site.node()
+    site.says(node, 79)
+    assert remediator("pause", "--reason", "upgrade").exit_code == 0
+    files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
+    result = remediator("simulate", *files)
+    assert "PAUSED by" in result.output
+    assert "pause: paused by" in result.output
+
+
+def test_what_was_recorded_can_be_replayed_and_looked_at(
+    site: Site, remediator: Remediator, tmp_path: Path
+) -> None:
+    node = site.node()
+    site.says(node)
+    out = tmp_path / "day.jsonl.gz"
+    kubeconfig = _kubeconfig(site)
+    program = "from remediator.cli import main; main()"
+    flags = ["record", "--out", str(out), "--for", "1h", "--kubeconfig", kubeconfig]
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as recorder:
+        site.wait(out.exists, "the recording to begin")
+        time.sleep(2.0)  # it lists the nodes
+        site.says(node, 79)
+        time.sleep(1.0)
+        recorder.send_signal(signal.SIGINT)
+        said, _ = recorder.communicate(timeout=20)
+    assert recorder.returncode == 0, said
+    assert "lines of" in said
+    from remediator.cli.replay import read_lines  # noqa: PLC0415 - as the command does
+
+    mine = [one for one in decode(read_lines(out)) if one.name == node]
+    assert len(mine) >= 2
+    files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
+    seen = remediator("simulate", *files, "--recorded", str(out))
+    assert f"{node} " in seen.output
+    assert "cordon (xid-79)" in seen.output
+
+
+def test_without_the_right_to_list_nodes_the_rule_is_named(site: Site) -> None:
+    poor = remediator_with(site.cluster, account(site.cluster, "nobody"))
+    result = poor("simulate", "--policies", str(site.policies))
+    assert result.exit_code == 1
+    assert "not allowed to list nodes" in result.output
+    assert 'resources: ["nodes"]' in result.output
+
+
+def _kubeconfig(site: Site) -> str:
+    return str(site.cluster.kubeconfig_for(site.token))

@@ -1,0 +1,272 @@
+"""`policy test`, `policy explain`, `simulate`, `replay` and `policy convert` without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from node_agent.contract import FaultKind, Severity
+from remediator.cli.root import app
+from remediator.kube.objects import Node
+from remediator.lab import nodes as on
+from remediator.lab.tape import encode_change, encode_header
+
+
+ROOT = Path(__file__).parents[3]
+POLICIES = str(ROOT / "policies")
+START = 1_767_614_400.0
+runner = CliRunner()
+
+TEST = """\
+apiVersion: gpu-remediator.io/v1alpha1
+kind: PolicyTest
+spec:
+  policies: [p.yaml]
+  tests:
+    - name: good
+      timeline: [{at: 5m, xid: {code: 79}}]
+      expect: {steps: [{step: cordon, at: 5m}]}
+    - name: bad
+      timeline: [{at: 5m, xid: {code: 79}}]
+      quiet: true
+"""
+POLICY = """\
+apiVersion: gpu-remediator.io/v1alpha1
+kind: RemediationPolicy
+metadata: {name: p}
+spec:
+  when:
+    - xid: {codes: [79]}
+    - all:
+        - condition: {type: GPULost, for: 10m}
+        - any: [{xid: {codes: [48]}}, {alert: {name: Lost}}]
+  steps: [{cordon: {}}, {notify: {to: [log]}}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    (tmp_path / "p.test.yaml").write_text(TEST)
+    return tmp_path
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    """Two nodes; one has Xid 79 after ten minutes, and is well again after an hour."""
+    lines = [encode_header(START, 2)]
+    for name in ("gpu-1", "gpu-2"):
+        node = on.well_node(name, now=START, labels={"nvidia.com/gpu.present": "true"})
+        lines.append(encode_change(None, node, 0.0) or "")
+        for at in range(300, 7200, 300):
+            known = node
+            node = on.beaten(node, now=START + at)
+            if name == "gpu-1" and at == 600:
+                node = _faulty(node, START + at)
+            if name == "gpu-1" and at == 3600:
+                node = on.cleared(node, now=START + at)
+            lines.append(encode_change(known, node, float(at)) or "")
+    lines[1:] = sorted(lines[1:], key=lambda line: float(json.loads(line)["t"]))
+    path = tmp_path / "day.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _faulty(node: Node, now: float) -> Node:
+    fault = on.fault(
+        FaultKind.XID,
+        79,
+        severity=Severity.FATAL,
+        pci="0000:9b:00.0",
+        boot_id=node.boot_id,
+        now=now,
+    )
+    return on.with_fault(node, fault, now=now)
+
+
+def call(*arguments: str | Path) -> tuple[int, str]:
+    result = runner.invoke(app, [str(one) for one in arguments])
+    return result.exit_code, result.output
+
+
+def test_policy_test_fails_with_a_diff_and_writes_junit(folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "junit.xml"
+    code, output = call("policy", "test", folder, "--junit", report)
+    assert code == 1
+    assert f"FAIL {folder}/p.test.yaml:9: bad" in output
+    assert "- expected  nothing is done, told or held" in output
+    assert "1 passed, 1 failed, in 1 files" in output
+    root = ET.parse(report).getroot()  # noqa: S314 - our own text
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+
+
+def test_policy_test_runs_what_is_asked_for(folder: Path) -> None:
+    code, output = call("policy", "test", folder, "--only", "good", "-v")
+    assert code == 0
+    assert "step cordon done (p)" in output
+    code, output = call("policy", "test", folder, "--only", "good", "-o", "json")
+    assert json.loads(output)["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("x.test.yaml", "kind: RemediationPolicy\n", "not a PolicyTest"),
+        ("x.test.yaml", TEST.replace("p.yaml", "gone.yaml"), "there is no such file"),
+        ("readme.txt", "", "no test found"),
+    ],
+)
+def test_policy_test_of_what_cannot_be_read_is_2(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    code, output = call("policy", "test", tmp_path)
+    assert code == 2
+    assert said in output
+
+
+def test_the_schema_of_tests_is_printed(folder: Path) -> None:
+    code, output = call("policy", "schema", "--kind", "PolicyTest")
+    assert code == 0
+    schema = json.loads(output)
+    assert schema["properties"]["kind"] == {"const": "PolicyTest", "type": "string"}
+    assert folder.exists()
+
+
+def test_replay_compares_two_sets_of_policies(folder: Path, tape: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "p.svg"
+    found = call("replay", tape, "--policies", folder, "--against", POLICIES, "--plot", picture)
+    assert found[0] == 0, found[1]
+    assert "step cordon" in found[1]
+    assert "node hours out" in found[1]
+    assert ET.parse(picture).getroot().tag.endswith("svg")  # noqa: S314 - our own text
+    again = call("replay", tape, "--policies", folder, "--against", POLICIES, "--plot", picture)
+    assert again == found
+
+
+def test_replay_as_json_counts_capacity(folder: Path, tape: Path) -> None:
+    code, output = call("replay", tape, "--policies", folder, "-o", "json")
+    assert code == 0
+    (only,) = json.loads(output)
+    assert only["figures"]["step cordon"] == 1
+    assert only["out"] == [[600.0, 1], [4200.0, 0]]
+    assert only["figures"]["node hours out"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--plot", "x.png"], "pictures are SVG"),
+        (["--policies", "gone"], "there is no such file"),
+        (["--config", "gone.yaml"], "there is no such file"),
+    ],
+)
+def test_replay_of_bad_input_is_2(
+    folder: Path, tape: Path, arguments: list[str], said: str
+) -> None:
+    code, output = call("replay", tape, "--policies", folder, *arguments)
+    assert code == 2
+    assert said in output
+
+
+def test_a_file_that_is_no_recording_is_named(folder: Path) -> None:
+    code, output = call("replay", folder / "p.yaml", "--policies", folder)
+    assert code == 2
+    assert "this is no recording" in output
+
+
+def test_simulate_looks_at_a_recording_at_a_time(folder: Path, tape: Path) -> None:
+    code, output = call("simulate", "--policies", folder, "--recorded", tape, "--at", "30m")
+    assert code == 0
+    assert "gpu-1  in-session  p        cordon (p), notify (p)" in output
+    code, output = call("simulate", "--policies", folder, "--recorded", tape)
+    assert "nothing would be done" in output
+
+
+def test_simulate_as_written_respects_dry_run(folder: Path, tape: Path) -> None:
+    flags = ("--policies", folder, "--recorded", tape, "--at", "30m", "--as-written")
+    code, output = call("simulate", *flags, "-o", "json")
+    assert code == 0
+    assert [one["node"] for one in json.loads(output)["nodes"]] == ["gpu-1"]
+
+
+def test_explain_tells_every_clause(folder: Path, tape: Path) -> None:
+    flags = ("--policies", folder, "--recorded", tape, "--at", "11m")
+    code, output = call("policy", "explain", "gpu-1", *flags)
+    assert code == 0
+    lines = [line.strip() for line in output.splitlines()]
+    assert "p (DryRun): matches" in lines
+    assert "when[0].xid (codes 79) holds: Xid 79 on 0000:9b:00.0" in lines
+    pending = next(line for line in lines if line.startswith("when[1].all[0].condition"))
+    assert "holds, not for long enough yet" in pending
+    assert "look again in 9m" in pending
+    absent = next(line for line in lines if line.startswith("when[1].all[1].any[1].alert"))
+    assert "cannot be told: no alert names this node" in absent
+
+
+def test_explain_as_json_is_for_programs(folder: Path, tape: Path) -> None:
+    flags = ("--policies", folder, "--recorded", tape)
+    code, output = call("policy", "explain", "gpu-1", *flags, "-o", "json")
+    assert code == 0
+    (policy,) = json.loads(output)["policies"]
+    assert (policy["policy"], policy["matches"]) == ("p", False)
+    assert {one["path"] for one in policy["clauses"]} >= {"when[0]", "when[0].xid"}
+
+
+@pytest.mark.parametrize(
+    ("node", "policy", "said"),
+    [("gpu-9", "p", "there is no node gpu-9"), ("gpu-1", "q", "there is no policy q")],
+)
+def test_explain_of_what_is_not_there_is_2(
+    folder: Path, tape: Path, node: str, policy: str, said: str
+) -> None:
+    flags = ("--policies", folder, "--recorded", tape, "--policy", policy)
+    code, output = call("policy", "explain", node, *flags)
+    assert code == 2
+    assert said in output
+
+
+def test_convert_reads_files_and_refuses_others(tmp_path: Path) -> None:
+    path = tmp_path / "args"
+    path.write_text("KernelDeadlock=True,10m")
+    code, output = call("policy", "convert", "draino", path)
+    assert code == 0
+    assert "kind: RemediationPolicy" in output
+    path.write_text("--dry-run")
+    assert call("policy", "convert", "draino", path)[0] == 2
+    code, output = call("policy", "convert", "kured", path)
+    assert code == 2
+    assert "none of: npd, eks, draino" in output
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"), [((), 0), (("--strict",), 2), (("--strict", "--rule", "late-notify"), 0)]
+)
+def test_warnings_fail_only_where_they_are_asked_to(
+    tmp_path: Path, flags: tuple[str, ...], code: int
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(POLICY.replace("steps:", "recover: {for: 1s}\n  steps:"))
+    found = call("policy", "check", path, *flags)
+    assert found[0] == code
+    assert ("warning [quick-recovery]" in found[1]) is ("--rule" not in flags)
+
+
+def test_a_rule_that_is_none_is_named(folder: Path) -> None:
+    code, output = call("policy", "check", folder / "p.yaml", "--rule", "late-notfy")
+    assert code == 2
+    assert "did you mean late-notify?" in output
+
+
+def test_record_does_not_overwrite(tmp_path: Path, folder: Path) -> None:
+    out = folder / "p.yaml"
+    code, output = call("record", "--out", out, "--for", "1s")
+    assert code == 2
+    assert "--force overwrites it" in output
+    assert out.read_text() == POLICY
+    code, _ = call("record", "--out", tmp_path / "new", "--for", "soon")
+    assert code == 2

@@ -15,6 +15,7 @@ from remediator.cli.failure import Failure
 from remediator.cli.replay import failure_of, read_cluster, read_policies
 from remediator.cli.snapshot import Snapshot, take_snapshot
 from remediator.cli.status import table
+from remediator.decide.answer import Answer
 from remediator.decide.decision import Decision, Hold
 from remediator.decide.facts import NOTHING_KNOWN, NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
@@ -187,17 +188,16 @@ def _explained(
 def _verdict(one: Explained) -> str:
     if one.match.holds:
         return "matches"
-    when = one.match.next_look
-    later = "" if when is None else ", and may change without news"
-    return f"does not match: {WORDS[one.match.answer]}{later}"
+    return f"does not match: {WORDS[one.match.answer]}"
 
 
 def _clause(told: Told, now: float) -> Iterator[str]:
     indent = "  " * (told.depth + 1)
     asked = f" ({told.asked})" if told.asked else ""
     why = f": {told.why}" if told.why else ""
-    later = told.next_look is not None and told.next_look > now
-    again = f", look again in {_span(told.next_look - now)}" if later and told.next_look else ""
+    again = ""
+    if told.answer is Answer.PENDING and told.next_look is not None:
+        again = f", look again in {_span(told.next_look - now)}"
     yield f"{indent}{told.path}{asked} {WORDS[told.answer]}{why}{again}"
 
 

@@ -36,13 +36,17 @@ def reference() -> str:
     parts = [_INTRO]
     seen: set[str] = set()
     for kind in KINDS:
-        schema = json_schema(kind)
-        parts.append(f"## {kind}\n\n{_text(schema)}\n\n{_table(schema, schema)}")
-        for name, model in _models(schema, schema):
-            if name not in seen:
-                seen.add(name)
-                parts.append(f"### {name}\n\n{_text(model)}\n\n{_table(model, schema)}")
+        parts += sections(kind, json_schema(kind), seen)
     return "\n".join(parts)
+
+
+def sections(kind: str, schema: dict[str, Any], seen: set[str]) -> Iterator[str]:
+    """Yield the sections of a kind and of its models, each model once (``seen``)."""
+    yield f"## {kind}\n\n{_text(schema)}\n\n{_table(schema, schema)}"
+    for name, model in _models(schema, schema):
+        if name not in seen:
+            seen.add(name)
+            yield f"### {name}\n\n{_text(model)}\n\n{_table(model, schema)}"
 
 
 def _models(model: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,6 +95,8 @@ def _kind(about: dict[str, Any], schema: dict[str, Any]) -> str:
         return _choices(choices)
     if about.get("type") == "array":
         return f"list of {_kind(about['items'], schema)}"
+    if about.get("type") == "object" and about.get("additionalProperties") is True:
+        return "mapping"
     if about.get("type") == "object":
         return f"mapping of text to {_kind(about.get('additionalProperties') or {}, schema)}"
     return _scalar(about)

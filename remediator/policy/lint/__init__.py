@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.lint import fleet, limits, steps, when
+from remediator.policy.lint import fleet, limits, names, steps, when
 from remediator.policy.lint.rule import Context, Finding, Rule, Severity
 from remediator.policy.model import RemediationPolicy
 
@@ -19,7 +19,13 @@ from remediator.policy.model import RemediationPolicy
 __all__ = ["IGNORE_ANNOTATION", "RULES", "Finding", "Rule", "Severity", "lint"]
 
 IGNORE_ANNOTATION: Final = "gpu-remediator.io/lint-ignore"
-RULES: Final[tuple[Rule, ...]] = (*when.RULES, *steps.RULES, *limits.RULES, *fleet.RULES)
+RULES: Final[tuple[Rule, ...]] = (
+    *when.RULES,
+    *steps.RULES,
+    *limits.RULES,
+    *names.RULES,
+    *fleet.RULES,
+)
 """All rules, in the order in which their findings are shown."""
 
 

@@ -1,14 +1,13 @@
-"""Rules about several policies, and about what the cluster's settings give them."""
+"""Rules about several policies, and about the mode that the cluster's settings allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from remediator.policy.explain import closest
+from remediator.policy.lint.names import channels_of
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import Mode, RemediationPolicy
-from remediator.policy.problems import Location
 from remediator.policy.when import ConditionClause, When
 
 
@@ -71,30 +70,8 @@ def covers(wide: When, narrow: When) -> bool:
     return bool(outer == inner)
 
 
-def _unknown_channel(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
-    if context.cluster is None:
-        return
-    known = ["log", *context.cluster.channels]
-    for at, name in mentions(policy):
-        if name not in known:
-            meant = closest(name, known)
-            listed = f"channels of RemediatorConfig: {', '.join(known)}; add it under spec.channels"
-            yield Hit(at, f"{name} is no channel", f"did you mean {meant}?" if meant else listed)
-
-
-def mentions(policy: RemediationPolicy) -> Iterator[tuple[Location, str]]:
-    """Yield the channels that a policy names, and where."""
-    for index, step in enumerate(policy.spec.steps):
-        for key in ("notify", "approve"):
-            given = getattr(step, key)
-            for at, name in enumerate(given.to if given is not None else ()):
-                yield ("spec", "steps", index, key, "to", at), name
-    for at, name in enumerate(policy.spec.recover.notify):
-        yield ("spec", "recover", "notify", at), name
-
-
 def _only_log(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    named = {name for _, name in mentions(policy)}
+    named = {name for _, name in channels_of(policy)}
     if policy.spec.mode is Mode.ENFORCE and named == {"log"}:
         yield Hit(
             ("spec", "steps"),
@@ -123,14 +100,6 @@ RULES: Final = (
         "policies are not: all that match are done.",
         "Remove it, or take its codes out of the other one.",
         _shadowed,
-    ),
-    Rule(
-        "unknown-channel",
-        Severity.ERROR,
-        "A channel that RemediatorConfig does not have. Asked only with `--config`.",
-        "The message would go nowhere.",
-        "Add the channel, or name another.",
-        _unknown_channel,
     ),
     Rule(
         "only-log",

@@ -18,7 +18,8 @@ from remediator.policy.lint.rule import (
     entries,
 )
 from remediator.policy.model import RecoverWhen, RemediationPolicy
-from remediator.policy.when import NODE_LABELS, QueryClause
+from remediator.policy.sources import ALERT_NODE_LABELS, SCRAPER_JOBS
+from remediator.policy.when import QueryClause
 
 
 APPLICATION_CODES: Final = frozenset((13, 31, 43, 45, 68))
@@ -106,12 +107,12 @@ def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[
                 f"alert {clause.name} names no node",
                 "write it under `unless`, or name an alert about a node",
             )
-        elif clause.labels.get("job") == "kube-state-metrics" and not (
-            set(clause.labels) & set(NODE_LABELS)
+        elif clause.labels.get("job") in SCRAPER_JOBS and not (
+            set(clause.labels) & set(ALERT_NODE_LABELS)
         ):
             yield Hit(
                 (*at, "alert", "labels"),
-                "an alert on kube-state-metrics' own target carries that program's node",
+                f"an alert on {clause.labels['job']}'s own target carries that program's node",
                 "have the rule keep the label `node` of the metric (honor_labels, or "
                 "`exported_node`), and leave `job` out here",
             )
@@ -119,7 +120,7 @@ def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[
 
 def _alert_of_one_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     for at, entry in entries(policy):
-        named = sorted(set(entry.alert.labels) & set(NODE_LABELS)) if entry.alert else []
+        named = sorted(set(entry.alert.labels) & set(ALERT_NODE_LABELS)) if entry.alert else []
         if entry.alert is not None and named:
             yield Hit(
                 (*at, "alert", "labels", named[0]),

@@ -123,10 +123,33 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "odd-duration": ({"recover": {"for": "600h"}}, {"recover": {"for": "24h"}}),
     "many-attempts": ({"limits": {"maxAttempts": 50}}, {"limits": {"maxAttempts": 3}}),
     "unknown-channel": ({"steps": [CORDON, {"notify": {"to": ["oncal"]}}]}, {}),
+    "unknown-template": (
+        {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-rset"}}]},
+        {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]},
+    ),
+    "unknown-endpoint": ({"steps": [LOG, {"webhook": {"to": "x"}}]}, {}),
+    "unknown-source": (
+        when(alert={"name": "Bad", "source": "mian"}),
+        when(alert={"name": "Bad", "source": "main"}),
+    ),
+    "no-watchdog": (
+        when(alert={"name": "Bad", "source": "second"}),
+        when(alert={"name": "Bad", "source": "main"}),
+    ),
     "only-log": ({"mode": "Enforce"}, {"mode": "Enforce", "recover": {"notify": ["oncall"]}}),
     "capped-mode": ({"mode": "Enforce"}, {"mode": "DryRun"}),
 }
-CLUSTER = ClusterSpec.model_validate({"channels": {"oncall": {"log": {}}}})
+CLUSTER = ClusterSpec.model_validate(
+    {
+        "channels": {"oncall": {"log": {}}},
+        "templates": {"gpu-reset": {"file": "gpu-reset.yaml"}},
+        "alertmanagers": [
+            {"name": "main", "urls": ["http://a:9093"], "watchdog": {}},
+            {"name": "second", "urls": ["http://b:9093"]},
+        ],
+        "prometheus": [{"name": "main", "url": "http://p:9090"}],
+    }
+)
 
 
 def found(*policies: RemediationPolicy, cluster: ClusterSpec | None = CLUSTER) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import typer
 
+from remediator.cli.blockers import drain_blockers
 from remediator.cli.cluster import Target
 from remediator.cli.failure import Failure
 from remediator.cli.replay import failure_of, read_cluster, read_policies
@@ -19,7 +20,7 @@ from remediator.decide.answer import Answer
 from remediator.decide.decision import Decision, Hold
 from remediator.decide.facts import NOTHING_KNOWN, NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
-from remediator.lab.simulate import Blockers, Simulated, Use, simulate
+from remediator.lab.simulate import Simulated, Use, simulate
 from remediator.policy.load import load_policies
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
@@ -39,17 +40,17 @@ class Given(NamedTuple):
     as_written: bool
 
 
-def show_simulation(
-    target: Target, given: Given, *, output: str, blockers: Blockers = lambda _name: ()
-) -> None:
+def show_simulation(target: Target, given: Given, *, output: str) -> None:
     """Print what would be done now, per node, and what that takes of the budgets.
 
     Raises:
         Failure: a file is wrong (2), or the cluster cannot be read (1).
     """
-    seen, found = _simulate(target, given, blockers)
+    seen, found = _simulate(target, given)
+    drains = {row.decision.node: row.drain for row in found.rows if row.drain is not None}
+    blockers = drain_blockers(target, drains) if given.tape is None else {}
     if output == "json":
-        typer.echo(json.dumps(_as_json(found, seen), indent=2))
+        typer.echo(json.dumps(_as_json(found, seen, blockers), indent=2))
         return
     mode = "in their own modes" if given.as_written else "as though enforced"
     typer.echo(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
@@ -66,7 +67,8 @@ def show_simulation(
     rows = [_TITLES]
     for row in found.rows:
         held = "; ".join(f"{hold.guard}: {hold.reason}" for hold in row.decision.holds)
-        blocked = "; ".join(f"drain blocked: {one}" for one in row.blockers)
+        stuck = blockers.get(row.decision.node, ())
+        blocked = "; ".join(f"its drain would wait: {one}" for one in stuck)
         rows.append(
             (
                 row.decision.node,
@@ -87,7 +89,7 @@ def show_explanation(
     Raises:
         Failure: a file is wrong or there is no such node or policy (2).
     """
-    seen, found = _simulate(target, given, lambda _name: ())
+    seen, found = _simulate(target, given)
     facts = found.before.get(node)
     if facts is None:
         raise Failure(f"error: there is no node {node}", code=2)
@@ -111,7 +113,7 @@ def show_explanation(
         typer.echo("\n".join(_explained(one, decisions, seen.now, brief=policy is None)))
 
 
-def _simulate(target: Target, given: Given, blockers: Blockers) -> tuple[Snapshot, Simulated]:
+def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
     policies = _policies(given)
     cluster = read_cluster(given.config)
     if not given.as_written:
@@ -124,7 +126,6 @@ def _simulate(target: Target, given: Given, blockers: Blockers) -> tuple[Snapsho
         now=seen.now,
         state=seen.state,
         pause=seen.pause,
-        blockers=blockers,
     )
     return seen, found
 
@@ -215,7 +216,9 @@ def _span(seconds: float) -> str:
 # -- JSON --------------------------------------------------------------------------------------
 
 
-def _as_json(found: Simulated, seen: Snapshot) -> dict[str, object]:
+def _as_json(
+    found: Simulated, seen: Snapshot, blockers: Mapping[str, Sequence[str]]
+) -> dict[str, object]:
     return {
         "time": seen.now,
         "notes": list(seen.notes),
@@ -236,7 +239,7 @@ def _as_json(found: Simulated, seen: Snapshot) -> dict[str, object]:
                 "steps": list(row.steps),
                 "messages": row.messages,
                 "holds": [hold._asdict() for hold in row.decision.holds],
-                "drainBlockers": list(row.blockers),
+                "drainBlockers": list(blockers.get(row.decision.node, ())),
             }
             for row in found.rows
         ],

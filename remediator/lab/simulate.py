@@ -7,7 +7,7 @@ where another clock is believed, and only for looking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remediator.decide.decision import Decision
@@ -18,12 +18,9 @@ from remediator.kube.objects import Node, epoch_seconds
 from remediator.lab.run import Lab
 from remediator.lab.timeline import What
 from remediator.policy.cluster import ClusterSpec
+from remediator.policy.drain import Drain
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import format_amount
-
-
-Blockers = Callable[[str], Sequence[str]]
-"""From a node's name to what would block its drain, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,8 @@ class Row:
     decision: Decision
     steps: tuple[str, ...]
     messages: int
-    blockers: tuple[str, ...] = ()
+    drain: Drain | None = None
+    """How a policy that matches would drain it, sooner or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,6 @@ def simulate(
     now: float,
     state: LedgerState | None = None,
     pause: Pause | None = None,
-    blockers: Blockers = lambda _name: (),
 ) -> Simulated:
     """Look at all nodes once.
 
@@ -75,7 +72,6 @@ def simulate(
         now: seconds since the epoch.
         state: what the real controller's guards remember.
         pause: whether the real controller is paused.
-        blockers: asked about nodes that would be drained.
     """
     known = {one.name: one for one in nodes}
     lab = Lab(policies=policies, cluster=cluster, start=now - cluster.settling - 1.0)
@@ -88,7 +84,7 @@ def simulate(
         lab.put(node)
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
     lab.run(now)
-    return Simulated(lab, before, tuple(_rows(lab, blockers)), tuple(_budgets(lab)))
+    return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)))
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:
@@ -125,7 +121,7 @@ def _seconds(text: str | None) -> float | None:
     return epoch_seconds(text)
 
 
-def _rows(lab: Lab, blockers: Blockers) -> Iterable[Row]:
+def _rows(lab: Lab) -> Iterable[Row]:
     for side in lab.sides:
         for decision in sorted(side.decisions.values(), key=lambda one: one.node):
             own = [
@@ -138,11 +134,16 @@ def _rows(lab: Lab, blockers: Blockers) -> Iterable[Row]:
                 for one in own
                 if one.what in {What.STEP, What.WORK, What.UNDONE}
             )
-            drains = any(one.what is What.WORK and one.name == "drain" for one in own)
-            found = tuple(blockers(decision.node)) if drains else ()
             messages = sum(one.what is What.MESSAGE for one in own)
             if steps or messages or decision.holds or decision.matched:
-                yield Row(decision, steps, messages, found)
+                yield Row(decision, steps, messages, _drain(lab, decision))
+
+
+def _drain(lab: Lab, decision: Decision) -> Drain | None:
+    """Return the first drain among the steps of the policies that match a node."""
+    policies = [lab.policies.active[name].policy for name in decision.matched]
+    steps = (step for policy in policies for step in policy.spec.steps)
+    return next((step.drain for step in steps if step.drain is not None), None)
 
 
 def _budgets(lab: Lab) -> Iterable[Use]:

@@ -112,3 +112,37 @@ def test_without_the_right_to_list_nodes_the_rule_is_named(site: Site) -> None:
 
 def _kubeconfig(site: Site) -> str:
     return str(site.cluster.kubeconfig_for(site.token))
+
+
+def test_simulate_names_what_would_block_a_drain(site: Site, remediator: Remediator) -> None:
+    """By pod and cause: a disruption budget, and a pod that nothing makes anew."""
+    site.policy(steps=[{"cordon": {}}, {"drain": {}}])
+    node = site.node()
+    site.says(node, 79)
+    cluster = site.cluster
+    made = cluster.api.create(
+        f"/api/v1/namespaces/{cluster.namespace}/configmaps", {"metadata": {"name": "owner"}}
+    )
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True}
+    guarded = cluster.create_pod(
+        node=node,
+        labels={"app": "web"},
+        running=True,
+        owner=owner | {"uid": made["metadata"]["uid"]},
+    )
+    alone = cluster.create_pod(node=node, running=True)
+    cluster.api.create(
+        f"/apis/policy/v1/namespaces/{cluster.namespace}/poddisruptionbudgets",
+        {
+            "metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        },
+    )
+    files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
+    result = remediator("simulate", *files, "-o", "json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.output)["nodes"]
+    said = "\n".join(row["drainBlockers"])
+    assert f"{guarded}: the disruption budget {cluster.namespace}/web" in said
+    assert f"{alone}: " in said
+    assert set(cluster.pods()) >= {guarded, alone}

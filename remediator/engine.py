@@ -87,6 +87,7 @@ class Engine:
         """Take over the fleet as it is: every node counts, every node is looked at once."""
         self._fleet.on_change, self._fleet.on_gone = self._changed, self._gone
         self._fleet.on_surroundings = self.look_at_all
+        self._fleet.follows = self._overlay.in_session
         for facts in self._fleet.all():
             self._changed(facts)
 

@@ -44,6 +44,11 @@ class Overlay:
         """Return the number of nodes that would be different."""
         return len(self._nodes)
 
+    def in_session(self, facts: NodeFacts) -> bool:
+        """Tell whether dry-run has a session on a node."""
+        virtual = self._nodes.get(facts.uid)
+        return virtual is not None and virtual.session is not None
+
     def apply(self, patch: PatchNode, facts: NodeFacts, *, now: float) -> bool:
         """Do to the virtual node what the patch would do. False: it changes nothing.
 

@@ -28,6 +28,7 @@ from remediator.decide.decision import (
     Outcome,
     PatchNode,
     SendMessage,
+    Work,
     WriteEvent,
 )
 from remediator.decide.facts import (
@@ -241,6 +242,7 @@ class Lab:
         self.virtual = Side(world=World.VIRTUAL, ledger=next(ledgers))
         self.overlay = Overlay()
         self.fleet.on_change, self.fleet.on_gone = self._changed, self._gone
+        self.fleet.follows = self.overlay.in_session
         self._agenda.drop_looks()
 
     def _with_signals(self, facts: NodeFacts) -> NodeFacts:
@@ -323,18 +325,16 @@ class Lab:
         if decision.next_look is not None:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
             self._agenda.look_at(facts.name, at)
-        wanted = set()
+        wanted = {one.key for one in decision.effects if isinstance(one, Work)}
+        self.works.keep(facts.name, dry_run=side.dry_run, wanted=wanted)
         for effect in decision.effects:
             if isinstance(effect, PatchNode):
                 if not self._patch(side, effect):
                     break
             elif isinstance(effect, SendMessage | WriteEvent):
                 self._tell(side, effect, facts.name)
-            else:
-                wanted.add(effect.key)
-                if self.works.begin(side, effect):
-                    self.timeline.work(effect, self.now, dry_run=side.dry_run)
-        self.works.keep(facts.name, dry_run=side.dry_run, wanted=wanted)
+            elif self.works.begin(side, effect):
+                self.timeline.work(effect, self.now, dry_run=side.dry_run)
 
     def _patch(self, side: Side, effect: PatchNode) -> bool:
         """Write to the node, or to the world of dry-run. False: nothing is written now."""

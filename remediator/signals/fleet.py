@@ -35,6 +35,11 @@ def _ignore(_facts: NodeFacts) -> None:
     """Nobody listens yet: a follower only keeps its view warm."""
 
 
+def _follow_none(_facts: NodeFacts) -> bool:
+    """No node is in a session that does not stand on it."""
+    return False
+
+
 def _ignore_surroundings() -> None:
     """As above."""
 
@@ -51,6 +56,7 @@ class Fleet:
             that matters. Heartbeats only refresh the facts.
         on_gone: called with the last facts of a node that is gone.
         on_surroundings: called when what concerns every node changed in a way that matters.
+        follows: asked whether a node is in a session of dry-run: its heartbeats matter then.
     """
 
     def __init__(self, *, cluster: ClusterSpec, clock: Clock) -> None:
@@ -58,6 +64,7 @@ class Fleet:
         self.on_change: Listener = _ignore
         self.on_gone: Listener = _ignore
         self.on_surroundings: Callable[[], None] = _ignore_surroundings
+        self.follows: Callable[[NodeFacts], bool] = _follow_none
         self._clock = clock
         self._surroundings = NOTHING_KNOWN
         self._nodes: dict[str, Observation] = {}
@@ -146,7 +153,7 @@ class Fleet:
         self._nodes[node.name] = taken
         if taken.problem and (known is None or known.problem != taken.problem):
             _log.warning("annotation_ignored", node=node.name, problem=taken.problem)
-        if significant(known, taken, now=now):
+        if significant(known, taken, now=now, followed=self.follows(taken.facts)):
             self.on_change(taken.facts)
 
     def _gone(self, name: str) -> None:

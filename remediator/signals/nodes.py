@@ -140,18 +140,20 @@ def observe(
     return Observation(node, replace(facts, **changes), problem)
 
 
-def significant(before: Observation | None, after: Observation, *, now: float) -> bool:
+def significant(
+    before: Observation | None, after: Observation, *, now: float, followed: bool = False
+) -> bool:
     """Tell whether a decision could come out differently: more than heartbeats and versions.
 
     A heartbeat counts when it ends a silence (the fact was stale, and is not any more), and
     when it says that a node in session is well: recovery rests on what was said after the
-    last step.
+    last step. ``followed``: it is in a session of dry-run, which stands on no node.
     """
     if before is None:
         return True
     old, new = before.facts, after.facts
     if old.conditions is not new.conditions:
-        in_session = new.session is not None
+        in_session = followed or new.session is not None
         if _changed(old.conditions, new.conditions, now, in_session=in_session):
             return True
     return before.problem != after.problem or bool(_LEVELS(old) != _LEVELS(new))

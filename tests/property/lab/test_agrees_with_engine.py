@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import looptime
@@ -21,12 +22,13 @@ from node_agent.contract import FaultKind, Severity
 from remediator.act.outbox import Report
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.core import Policies, decide
-from remediator.decide.decision import Outcome, SendMessage
+from remediator.decide.decision import Outcome, SendMessage, Work
 from remediator.decide.facts import NodeFacts
 from remediator.decide.session import Session
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.run import Lab
+from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from tests.unit.engine.test_engine import Records, World_
@@ -39,11 +41,24 @@ SPEC: dict[str, Any] = {
     "mode": "Enforce",
     "settling": "5s",
     "budgets": [{"maxUnavailable": 1, "per": "cluster"}],
-    "rates": {"cordon": "2/1m"},
+    "rates": {"cordon": "2/1m", "drain": "100/1m"},
     "breaker": {"minNodes": 100},
 }
 LOG = {"notify": {"to": ["log"]}}
+DRAIN_SECONDS = 30.0
+DRAIN = {
+    "mode": "Enforce",
+    "when": [{"condition": {"type": "GPUOverheating"}}],
+    "steps": [{"cordon": {}}, {"drain": {}, "timeout": "25s", "onFailure": "escalate"}, LOG],
+    "recover": {"for": "20s"},
+}
 POLICIES = {
+    "slow": DRAIN,
+    "quick": DRAIN
+    | {
+        "when": [{"condition": {"type": "GPUMemoryDegraded"}}],
+        "steps": [{"cordon": {}}, {"drain": {}}, {"wait": {"for": "15s"}}, {"event": {}}],
+    },
     "bus": {
         "mode": "Enforce",
         "when": [{"xid": {"codes": [79]}}],
@@ -66,7 +81,20 @@ POLICIES = {
 MODES = ("Enforce", "DryRun")
 """Events that set the mode of policy `lost`, and of no node."""
 EVENTS = (
-    *("79", "79", "48", "GPULost", "clear", "clear", "cordon", "uncordon", "taint", "untaint"),
+    *(
+        "GPUOverheating",
+        "GPUMemoryDegraded",
+        "79",
+        "79",
+        "48",
+        "GPULost",
+        "clear",
+        "clear",
+        "cordon",
+        "uncordon",
+        "taint",
+        "untaint",
+    ),
     *("down", "up", "beat", *MODES),
 )
 
@@ -105,7 +133,10 @@ def changed(node: Node, what: str, now: float) -> Node:
         )
         return on.with_fault(node, fault, now=now)
     happens: dict[str, Callable[[], Node]] = {
-        "GPULost": lambda: on.with_condition(node, "GPULost", "True", "DeviceLost", now=now),
+        **{
+            kind: partial(on.with_condition, node, kind, "True", "X", now=now)
+            for kind in ("GPULost", "GPUOverheating", "GPUMemoryDegraded")
+        },
         "clear": lambda: on.cleared(node, now=now),
         "cordon": lambda: on.cordoned(node, unschedulable=True),
         "uncordon": lambda: on.cordoned(node, unschedulable=False),
@@ -153,7 +184,9 @@ def times(script: list[tuple[int, str, str]]) -> list[tuple[float, str, str]]:
 
 
 def by_lab(script: list[tuple[int, str, str]]) -> list[object]:
-    lab = Lab(policies=policies(), cluster=ClusterSpec.model_validate(SPEC), start=START)
+    assume = Assumptions(work={"drain": Assumed(DRAIN_SECONDS)})
+    cluster = ClusterSpec.model_validate(SPEC)
+    lab = Lab(policies=policies(), cluster=cluster, start=START, assume=assume)
     for name in NAMES:
         lab.put(node_of(name))
     pictures: list[object] = []
@@ -181,11 +214,21 @@ class Delivering(Records):
         return new
 
 
+class Sleeper:
+    """A drain that takes as long as the lab assumes."""
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        say("asleep")
+        await asyncio.sleep(DRAIN_SECONDS)
+        return Outcome(key=work.key, delivered=True)
+
+
 async def by_engine(script: list[tuple[int, str, str]]) -> list[object]:
     it = World_(SPEC, decide)
     records = Delivering()
     records.world = it
     it.executor._outbox = records
+    it.workers["drain"] = Sleeper()
     it.engine.set_policies(in_force(it, policies(), START))
     for name in NAMES:
         put(it, node_of(name))

@@ -111,6 +111,22 @@ def test_a_heartbeat_is_not_told(fleet: Fleet) -> None:
     assert facts.resource_version == "2"
 
 
+def test_a_heartbeat_that_says_well_is_told_of_a_node_in_a_session_of_dry_run(
+    fleet: Fleet,
+) -> None:
+    """Recovery rests on what is said after the last step, and that session is on no node."""
+
+    def beat(at: str) -> tuple[Condition, ...]:
+        return (Condition(type="GPULost", status="False", last_heartbeat_time=at),)
+
+    fleet.on_event(None, node(1, conditions=beat("1")))
+    fleet.on_event(None, node(2, conditions=beat("2")))
+    assert told(fleet) == ["changed"]
+    fleet.follows = lambda facts: facts.name == "n1"
+    fleet.on_event(None, node(3, conditions=beat("3")))
+    assert told(fleet) == ["changed", "changed"]
+
+
 def test_after_a_gap_all_ages_begin_anew(fleet: Fleet, clock: SetClock) -> None:
     fleet.on_event(None, node(1))
     clock.time = 500.0

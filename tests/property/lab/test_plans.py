@@ -1,0 +1,136 @@
+"""Whatever policies say and whatever happens: the lab comes to rest, and dry-run plans as enforce.
+
+For the same facts and step results, what dry-run would do is what enforce does: the same steps
+and undoings, on the same nodes, at the same times.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from remediator.decide.work import ASSUMED
+from remediator.lab import nodes as on
+from remediator.lab.player import with_mode
+from remediator.lab.run import Lab
+from remediator.lab.timeline import Timeline, What
+from remediator.lab.works import Assumed, Assumptions
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode, RemediationPolicy
+from tests.property.lab.test_agrees_with_engine import START, changed, node_of
+
+
+NAMES = ("n1", "n2", "n3")
+CONDITIONS = ("GPULost", "GPUOverheating", "GPUMemoryDegraded")
+STEPS: list[dict[str, Any]] = [
+    {"cordon": {}},
+    {"taint": {}},
+    {"taint": {"effect": "PreferNoSchedule"}},
+    {"label": {"set": {"example.org/state": "bad"}}},
+    {"annotate": {"set": {"example.org/why": "bad"}}},
+    {"drain": {}},
+    {"drain": {}, "timeout": "1m", "onFailure": "continue"},
+    {"job": {"template": "reset"}},
+    {"create": {"template": "reboot"}},
+    {"webhook": {"to": "x"}},
+    {"wait": {"for": "45s"}},
+    {"notify": {"to": ["log"]}},
+    {"notify": {"to": ["log"]}, "onFailure": "hold", "timeout": "1m"},
+    {"event": {}},
+    {"uncordon": {}},
+    {"untaint": {}},
+]
+clauses = st.sampled_from(
+    [
+        {"xid": {"codes": [79]}},
+        {"xid": {"codes": [48, 79]}},
+        {"count": {"xid": [79], "atLeast": 2, "within": "1h"}},
+        *({"condition": {"type": kind, "for": "20s"}} for kind in CONDITIONS),
+        {"any": [{"xid": {"codes": [48]}}, {"condition": {"type": "GPULost"}}]},
+        {"attempts": {"atLeast": 1}, "condition": {"type": "GPUOverheating"}},
+    ]
+)
+specs = st.fixed_dictionaries(
+    {
+        "when": st.lists(clauses, min_size=1, max_size=2),
+        "steps": st.lists(st.sampled_from(STEPS), min_size=1, max_size=5),
+        "recover": st.fixed_dictionaries(
+            # Not `never`: what a session that ended leaves behind, dry-run does not remember.
+            {"when": st.sampled_from(["cleared", "manual"]), "for": st.just("30s")}
+        ),
+        "limits": st.fixed_dictionaries({"maxAttempts": st.integers(1, 3)}),
+    }
+)
+events = st.lists(
+    st.tuples(
+        st.integers(1, 20),
+        st.sampled_from(NAMES),
+        st.sampled_from(["79", "48", *CONDITIONS, "clear", "clear", "beat"]),
+    ),
+    min_size=2,
+    max_size=16,
+)
+
+
+def policy(name: str, spec: dict[str, Any]) -> RemediationPolicy | None:
+    document = {
+        "apiVersion": "gpu-remediator.io/v1alpha1",
+        "kind": "RemediationPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    try:
+        return RemediationPolicy.model_validate(document)
+    except ValidationError:
+        return None  # steps in an order that a policy may not have
+
+
+def played(
+    policies: list[RemediationPolicy], script: list[tuple[int, str, str]], mode: Mode
+) -> Lab:
+    spec = {"mode": "Enforce", "settling": "0s", "breaker": {"minNodes": 100}}
+    lab = Lab(
+        policies=[with_mode(one, mode) for one in policies],
+        cluster=ClusterSpec.model_validate(spec),
+        start=START,
+        assume=Assumptions(work={name: Assumed(seconds) for name, seconds in ASSUMED.items()}),
+    )
+    for name in NAMES:
+        lab.put(node_of(name))
+    at = START
+    for gap, name, what in script:
+        at += 11.37 * gap
+        lab.call_at(at, partial(_happen, lab, name, what))
+    lab.run(at + 7200.0)
+    return lab
+
+
+def _happen(lab: Lab, name: str, what: str) -> None:
+    for one in NAMES:  # agents that live: a node that falls silent is another test's
+        lab.put(on.beaten(lab.node(one), now=lab.now))
+    lab.put(changed(lab.node(name), what, lab.now))
+
+
+def plan_of(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
+    found = timeline.of(What.STEP, What.UNDONE)
+    rows = [(round(one.at, 1), one.node, one.policy, one.name, one.result) for one in found]
+    return sorted(rows)
+
+
+@settings(max_examples=150)
+@given(given=st.lists(specs, min_size=1, max_size=2), script=events)
+def test_dry_run_plans_as_enforce_does(
+    given: list[dict[str, Any]], script: list[tuple[int, str, str]]
+) -> None:
+    policies = [made for at, spec in enumerate(given) if (made := policy(f"p{at}", spec))]
+    real = played(policies, script, Mode.ENFORCE)
+    dry = played(policies, script, Mode.DRY_RUN)
+    assert plan_of(dry.timeline) == plan_of(real.timeline)
+    for name in NAMES:
+        assert dry.node(name).unschedulable is False
+        assert dry.node(name).taints == ()
+        assert not any(key.endswith("/session") for key in dry.node(name).annotations)

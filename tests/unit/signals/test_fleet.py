@@ -112,7 +112,7 @@ def test_a_heartbeat_is_not_told(fleet: Fleet) -> None:
 
 
 def test_a_heartbeat_that_says_well_is_told_of_a_node_in_a_session_of_dry_run(
-    fleet: Fleet,
+    fleet: Fleet, clock: SetClock
 ) -> None:
     """Recovery rests on what is said after the last step, and that session is on no node."""
 
@@ -122,6 +122,7 @@ def test_a_heartbeat_that_says_well_is_told_of_a_node_in_a_session_of_dry_run(
     fleet.on_event(None, node(1, conditions=beat("1")))
     fleet.on_event(None, node(2, conditions=beat("2")))
     assert told(fleet) == ["changed"]
+    clock.time += 300.0
     fleet.follows = lambda facts: facts.name == "n1"
     fleet.on_event(None, node(3, conditions=beat("3")))
     assert told(fleet) == ["changed", "changed"]

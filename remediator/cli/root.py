@@ -274,8 +274,11 @@ def policy_check(
 @policy_app.command("test")
 def policy_test(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="FILE|DIR...", help="Files *.test.yaml, or folders.")
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE|DIR...]", help="Files *.test.yaml, or folders. Default: ./policies."
+        ),
+    ] = None,
     *,
     junit: Annotated[Path | None, typer.Option(help="Also write the results as JUnit XML.")] = None,
     only: Annotated[
@@ -289,7 +292,8 @@ def policy_test(
     """Run policy tests in virtual time. Exit code 1 if one fails, 2 if a file is wrong."""
     from remediator.cli.testing import test
 
-    guarded(test, paths, report=junit, only=only, verbose=verbose, output=_format(output))
+    where = paths or [Path("policies")]
+    guarded(test, where, report=junit, only=only, verbose=verbose, output=_format(output))
 
 
 @policy_app.command("explain")

@@ -17,6 +17,7 @@ from node_agent.contract import (
     FAULTS_ANNOTATION,
     ConditionStatus,
     ConditionType,
+    ContractError,
     Fault,
     FaultKind,
     Reason,
@@ -114,9 +115,12 @@ def beaten(node: Node, kinds: Iterable[str] | None = None, *, now: float) -> Nod
 
 
 def faults_of(node: Node) -> tuple[Fault, ...]:
-    """Return the faults that stand on the node."""
+    """Return the faults that stand on the node; none, where somebody wrote another text there."""
     text = node.annotations.get(FAULTS_ANNOTATION)
-    return () if text is None else decode_report(text).faults
+    try:
+        return () if text is None else decode_report(text).faults
+    except ContractError:
+        return ()
 
 
 def with_fault(node: Node, fault: Fault, *, now: float) -> Node:

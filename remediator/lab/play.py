@@ -14,10 +14,13 @@ from remediator.lab.player import CaseError, Player, with_mode
 from remediator.lab.run import Lab, LabError
 from remediator.lab.timeline import Timeline
 from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.quantities import format_duration
 
 
 WARM_UP: Final = 900.0
 """Seconds that a settled controller has run before a test's time zero."""
+LONGEST: Final = 31 * 86400.0
+"""Seconds that a test may last: heartbeats alone are 9,000 a node."""
 AFTERWARDS: Final = 3600.0
 """Seconds that a test goes on after the last time that it names."""
 
@@ -38,6 +41,8 @@ def play(given: TestFile, at: int, policies: Sequence[RemediationPolicy]) -> Pla
         CaseError: it names what is not there.
     """
     case = given.case(at)
+    if end_of(case) > LONGEST:
+        raise CaseError(f"it lasts longer than {format_duration(LONGEST)}")
     mode = Mode(case.mode or given.spec.mode)
     zero = _zero(given.spec.start)
     lab = Lab(

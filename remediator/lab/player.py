@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from node_agent.contract import HEARTBEAT_SECONDS
 from remediator.decide.ledger import Pause
@@ -28,6 +28,9 @@ from remediator.lab.run import Lab
 from remediator.lab.signals import Signals
 from remediator.lab.works import Assumed
 from remediator.policy.model import Mode, RemediationPolicy
+
+
+MAX_REPEATS: Final = 10_000
 
 
 class CaseError(Exception):
@@ -97,6 +100,9 @@ class Player:
             message = "no policy here asks this query: write it exactly as the policy does"
             raise CaseError(message, "timeline", index, "query")
         last = happens.at if happens.until is None else happens.until
+        if happens.every is not None and (last - happens.at) / happens.every > MAX_REPEATS:
+            message = f"`every` would repeat it more than {MAX_REPEATS} times"
+            raise CaseError(message, "timeline", index, "every")
         at = happens.at
         while at <= last:
             self._lab.call_at(self._zero + at, partial(self._happen, happens))

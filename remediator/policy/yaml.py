@@ -148,6 +148,11 @@ def make_problem(
 
 
 _TAG_STR: Final = "tag:yaml.org,2002:str"
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_HALF_SAID: Final = (
+    "this text holds half a character (a \\u escape of JSON), which cannot be written anywhere",
+    "write the character itself, or \\U and its eight digits",
+)
 
 
 @dataclass(slots=True)
@@ -202,6 +207,8 @@ class _Reader:
 
     def scalar(self, event: ScalarEvent) -> None:
         place = _place(event)
+        if _HALF.search(str(event.value)):
+            self.join_halves(event, place)
         frame = self.stack[-1] if self.stack else None
         if frame and isinstance(frame.node.children, dict) and frame.pending is None:
             self.key(frame, event, place)
@@ -211,6 +218,14 @@ class _Reader:
         self.tag(event, place, location)
         value = self.resolve(event, place, location)
         self.attach(Node(place, place, value), event.anchor)
+
+    def join_halves(self, event: ScalarEvent, place: Place) -> None:
+        r"""JSON writes characters beyond U+FFFF as two escapes (`\ud83d\ude00`)."""
+        try:
+            event.value = str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self.add(place, self.location(), *_HALF_SAID)
+            event.value = _HALF.sub("?", str(event.value))
 
     def key(self, frame: _Frame, event: ScalarEvent, place: Place) -> None:
         name = str(event.value)

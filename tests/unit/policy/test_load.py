@@ -436,3 +436,17 @@ def test_the_same_name_in_two_files(tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert (problem.file, problem.line) == (str(tmp_path / "b.yaml"), 4)
     assert str(tmp_path / "a.yaml") in problem.message
+
+
+@pytest.mark.parametrize("escapes", [r"\ud83d\ude00", r"\U0001f600"])
+def test_a_character_of_two_escapes_as_json_writes_it_is_one(escapes: str) -> None:
+    step = f'  steps: [{{notify: {{to: [log], message: "{escapes}"}}}}]\n'
+    (one,) = parse_policies(spec(WHEN + step).encode(), file="p").policies
+    notify = one.policy.spec.steps[0].notify
+    assert notify is not None
+    assert notify.message == "\U0001f600"
+
+
+def test_half_a_character_is_an_error() -> None:
+    step = '  steps: [{notify: {to: [log], message: "\\ud83d"}}]\n'
+    assert "half a character" in only(spec(WHEN + step)).message

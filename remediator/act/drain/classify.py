@@ -15,9 +15,9 @@ from remediator.policy.drain import Completed, Drain, PodRule, Protection
 from remediator.policy.selector import selector_matches
 
 
-PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
-OWN_PART: Final = "gpu-remediator"
-"""Our controller, our agent, and the Jobs that steps make."""
+OWN: Final = "gpu-remediator"
+OWN_LABELS: Final = ("app.kubernetes.io/part-of", "app.kubernetes.io/managed-by")
+"""Of our controller and our agent; of the Jobs that steps make."""
 _NO: Final = frozenset({"false", "no", "never"})
 _FORBIDDING: Final = {
     "gpu-remediator.io/evict": _NO,
@@ -82,7 +82,7 @@ def _stays(pod: Pod, drain: Drain) -> str | None:
     """Say why a pod stays whatever the rules say, None if they decide."""
     if pod.mirror:
         return "it is a static pod"
-    if pod.labels.get(PART_OF_LABEL) == OWN_PART:
+    if OWN in {pod.labels.get(key) for key in OWN_LABELS}:
         return "it is gpu-remediator's own"
     if pod.owner is not None and pod.owner.kind == "DaemonSet":
         return "it is of a DaemonSet"

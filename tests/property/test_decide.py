@@ -22,25 +22,39 @@ from hypothesis.stateful import (
 
 from remediator.act.overlay import Overlay
 from remediator.decide.core import Policies, World, decide
-from remediator.decide.decision import Decision, Outcome, PatchNode
+from remediator.decide.decision import Decision, Outcome, PatchNode, Work
 from remediator.decide.draft import SOONEST
 from remediator.decide.facts import (
+    ClusterFacts,
     ConditionFact,
     NodeFacts,
     NodeMode,
+    SourceFact,
     uncordoned_since,
     untainted_since,
 )
 from remediator.decide.guards.budget import budgets_of, is_free
-from remediator.decide.ledger import Ledger, Pause, scopes_of
+from remediator.decide.ledger import Ledger, Pause, is_unavailable, scopes_of
 from remediator.decide.session import Request, Session, Taint, Verb, decode_session, encode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
-from tests.unit.decide.build import cluster, node, policies, policy, written, xid
+from tests.unit.decide.build import alert, cluster, node, policies, policy, written, xid
 
 
 NAMES = [f"n{i}" for i in range(6)]
-CODES = {"bus": 79, "ecc": 48}
+WHENS: dict[str, list[dict[str, Any]]] = {
+    "bus": [{"xid": {"codes": [79]}}],
+    "ecc": [{"all": [{"xid": {"codes": [48]}}]}],
+    "fell": [{"alert": {"name": "GpuFell"}}],
+}
+HELD_BY: dict[str, dict[str, Any]] = {
+    "fell": {
+        "unless": [{"alert": {"name": "Maintenance"}}],
+        "windows": [{"start": "00:00", "end": "18:00"}],
+    }
+}
+FELL, MAINTENANCE = alert(), alert("Maintenance")
+MAIN = "alertmanager/main"
 LOG = {"notify": {"to": ["log"]}}
 SHAPES: list[list[dict[str, Any]]] = [
     [{"cordon": {}}],
@@ -52,6 +66,8 @@ SHAPES: list[list[dict[str, Any]]] = [
     [{"taint": {}}],
     [{"cordon": {}}, LOG, {"taint": {}}],
     [{"taint": {"effect": "PreferNoSchedule"}}, {"cordon": {}}],
+    [{"cordon": {}}, {"drain": {}, "timeout": "5m"}, LOG],
+    [{"drain": {}, "onFailure": "continue"}, {"cordon": {}}],
     [
         {"taint": {"value": "v"}},
         {"taint": {"effect": "NoExecute", "acknowledge": "evicts-daemons"}},
@@ -70,14 +86,14 @@ def spec(mode: str) -> ClusterSpec:
     return cluster(
         mode=mode,
         budgets=[{"maxUnavailable": 1, "per": "pool"}, {"maxUnavailable": "50%", "per": "cluster"}],
-        rates={"cordon": "5/10m"},
+        rates={"cordon": "5/10m", "drain": "3/10m"},
         breaker={"minNodes": 4, "percent": 50, "window": "5m"},
         settling="30s",
     )
 
 
 class Cluster(RuleBasedStateMachine):
-    """Six nodes in two pools, two policies, two worlds, one clock."""
+    """Six nodes in two pools, three policies, two worlds, one clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,9 +105,11 @@ class Cluster(RuleBasedStateMachine):
         self.tainted: dict[str, set[Taint]] = {name: set() for name in NAMES}
         """The taints on each node that are ours."""
         self.loaded = {
-            name: policy(name, mode=mode, when=[{"xid": {"codes": [CODES[name]]}}])
-            for name, mode in (("bus", "Enforce"), ("ecc", "DryRun"))
+            name: policy(name, mode=mode, when=WHENS[name], **HELD_BY.get(name, {}))
+            for name, mode in (("bus", "Enforce"), ("ecc", "DryRun"), ("fell", "Enforce"))
         }
+        self.known = ClusterFacts()
+        self.learn(alive=True, maintenance=False)
         self.policies: Policies = policies(*self.loaded.values(), loaded_at=self.now)
         self.outcomes: dict[World, dict[str, Outcome]] = {world: {} for world in World}
         self.overlay = Overlay()
@@ -153,15 +171,17 @@ class Cluster(RuleBasedStateMachine):
             outcomes=self.outcomes[world],
             world=world,
             now=self.now,
+            cluster_facts=self.known,
         )
-        new = {
-            one.uid
+        patches = [
+            (before[one.uid], patch)
             for one in decisions
             for patch in one.effects
             if isinstance(patch, PatchNode) and patch.disruptive
-            if not before[one.uid].out_of_service
-        }
-        self.check_budget(world, counted, new, was_free, was_counted, before)
+        ]
+        begun = {facts.uid for facts, patch in patches if begins(patch, facts)}
+        new = {facts.uid for facts, _ in patches if not facts.out_of_service}
+        self.check_budget(world, counted, new | begun, was_free - begun, was_counted, before)
         for one in decisions:
             assert one.next_look is None or one.next_look >= self.now + SOONEST / 2
             self.carry_out(world, one, before[one.uid])
@@ -192,7 +212,7 @@ class Cluster(RuleBasedStateMachine):
         ledger, name = self.ledgers[world], decision.node
         for effect in decision.effects:
             if not isinstance(effect, PatchNode):
-                if self.born % 2:
+                if self.born % 2 and not (isinstance(effect, Work) and effect.suspended):
                     self.outcomes[world].setdefault(
                         effect.key, Outcome(key=effect.key, delivered=True)
                     )
@@ -220,10 +240,14 @@ class Cluster(RuleBasedStateMachine):
         assert pause is None or not (pause.all or patch.disruptive)
         assert not facts.deleting
         away = any(taint.keeps_away for taint in patch.taint)
-        assert patch.disruptive is (patch.unschedulable is True or away)
+        takes = patch.unschedulable is True or away or begins(patch, facts)
+        assert patch.disruptive is takes
+        if patch.disruptive:
+            self.check_guards(patch, facts)
         if self.mode != "Enforce" or facts.mode in {NodeMode.DRY_RUN, NodeMode.DISABLED}:
             assert patch.remove_request
         if patch.unschedulable is False:
+            assert not self.frozen(facts) or patch.remove_request or not self.whole(facts)
             assert facts.unschedulable
             assert facts.name in self.ours, "a cordon that is not ours was removed"
         assert self.tainted[facts.name].issuperset(patch.untaint), "a foreign taint was removed"
@@ -243,8 +267,30 @@ class Cluster(RuleBasedStateMachine):
         if isinstance(patch.session, Session):
             assert decode_session(encode(patch.session), node_uid=patch.uid) == patch.session
 
+    def check_guards(self, patch: PatchNode, facts: NodeFacts) -> None:
+        """No disruptive step begins that a guard of its policy has to hold."""
+        sources = self.known.sources
+        assert sources["watch"].ok
+        if patch.policy != "fell":
+            assert sources["agents"].ok
+            return
+        assert sources[MAIN].ok
+        assert not self.known.alerts
+        assert self.now % 86400 < 18 * 3600
+        assert not any(one.suppressed for one in facts.alerts)
+
+    def frozen(self, facts: NodeFacts) -> bool:
+        """Tell whether a session rests on an alert that people silenced."""
+        session = facts.session
+        held = isinstance(session, Session) and session.hold("fell") is not None
+        return held and any(one.suppressed for one in facts.alerts) and "fell" in self.loaded
+
+    def whole(self, facts: NodeFacts) -> bool:
+        """Tell whether people left alone what a session had added."""
+        return not (facts.uncordoned or facts.untainted)
+
     @initialize(
-        shapes=st.tuples(*[st.sampled_from(SHAPES)] * 2),
+        shapes=st.tuples(*[st.sampled_from(SHAPES)] * 3),
         taint=st.sampled_from([None, *FOREIGN]),
         value=st.sampled_from(["", "else"]),
     )
@@ -253,8 +299,13 @@ class Cluster(RuleBasedStateMachine):
     ) -> None:
         """Begin with policies of any shape, on nodes half of which somebody tainted before."""
         for (name, known), shape in zip(list(self.loaded.items()), shapes, strict=True):
-            when = [{"xid": {"codes": [CODES[name]]}}]
-            self.loaded[name] = policy(name, mode=known.spec.mode.value, when=when, steps=shape)
+            self.loaded[name] = policy(
+                name,
+                mode=known.spec.mode.value,
+                when=WHENS[name],
+                steps=shape,
+                **HELD_BY.get(name, {}),
+            )
         self.reload()
         if taint is not None:
             theirs = Taint(key=taint.key, effect=taint.effect, value=value or taint.value)
@@ -307,6 +358,36 @@ class Cluster(RuleBasedStateMachine):
         faults = tuple(replace_boot(xid(code), facts.boot_id) for code in sorted(codes))
         self.see(
             name, faults=faults, faults_boot_id=facts.boot_id, conditions={"GPUXidError": fact}
+        )
+
+    @rule(who=st.sets(names, min_size=1), suppressed=st.sampled_from([False, False, True]))
+    def fire(self, who: set[str], *, suppressed: bool) -> None:
+        """An alert fires about these nodes; people may have silenced it."""
+        for name in who:
+            self.see(name, alerts=(replace(FELL, since=self.now, suppressed=suppressed),))
+
+    @rule(who=st.sets(names, min_size=1))
+    def resolve(self, who: set[str]) -> None:
+        for name in who:
+            self.see(name, alerts=())
+
+    @rule(failing=st.sampled_from([None, None, "agents", "watch", MAIN]), alive=st.booleans())
+    def sources(self, failing: str | None, *, alive: bool) -> None:
+        self.learn(failing=failing, alive=alive, maintenance=bool(self.known.alerts))
+
+    @rule(maintenance=st.booleans())
+    def maintenance(self, *, maintenance: bool) -> None:
+        fine = all(fact.ok for fact in self.known.sources.values())
+        self.learn(failing=None if fine else MAIN, alive=True, maintenance=maintenance)
+
+    def learn(self, *, failing: str | None = None, alive: bool, maintenance: bool) -> None:
+        names_ = ("agents", "watch", MAIN)
+        self.known = ClusterFacts(
+            alerts=(MAINTENANCE,) if maintenance else (),
+            sources={
+                name: SourceFact(ok=name != failing, since=self.now, alive=alive, why="test")
+                for name in names_
+            },
         )
 
     @rule()
@@ -380,7 +461,7 @@ class Cluster(RuleBasedStateMachine):
         self.see(name)
 
     @rule(
-        name=st.sampled_from(list(CODES)),
+        name=st.sampled_from(list(WHENS)),
         mode=st.sampled_from([*Mode, Mode.ENFORCE, Mode.DRY_RUN]),
         shape=st.sampled_from(SHAPES),
         when=st.sampled_from(["cleared", "manual", "never"]),
@@ -389,13 +470,14 @@ class Cluster(RuleBasedStateMachine):
         self.loaded[name] = policy(
             name,
             mode=mode.value,
-            when=[{"xid": {"codes": [CODES[name]]}}],
+            when=WHENS[name],
             steps=shape,
             recover={"when": when},
+            **HELD_BY.get(name, {}),
         )
         self.reload()
 
-    @rule(name=st.sampled_from(list(CODES)))
+    @rule(name=st.sampled_from(list(WHENS)))
     def remove(self, name: str) -> None:
         self.loaded.pop(name, None)
         self.reload()
@@ -445,9 +527,7 @@ class Cluster(RuleBasedStateMachine):
             assert set(ledger.nodes) == set(shown)
             total = Counter(s for facts in shown.values() for s in scopes_of(facts))
             assert +ledger.total == total
-            down = Counter(
-                s for f in shown.values() if f.out_of_service or not f.ready for s in scopes_of(f)
-            )
+            down = Counter(s for f in shown.values() if is_unavailable(f) for s in scopes_of(f))
             reserved = [entry.name for entry in ledger.nodes.values() if entry.reserved]
             assert reserved == [], "a reservation leaked"
             assert +ledger.unavailable == down
@@ -460,6 +540,8 @@ class Cluster(RuleBasedStateMachine):
             ledger.pause = Pause(by="ann", at="now")
             for source in self.loaded:
                 ledger.open_breaker(source, "test", self.now)
+        for guard in ("agents", "watch"):
+            self.learn(failing=guard, alive=True, maintenance=True)
         due = {
             name: facts.session.added
             for name, facts in self.nodes.items()
@@ -469,7 +551,7 @@ class Cluster(RuleBasedStateMachine):
             and all(self.ends_by_itself(hold) for hold in facts.session.holds)
         }
         for name in self.nodes:
-            self.see(name, ready=True, request=None)
+            self.see(name, ready=True, request=None, alerts=())
         for _ in range(4):
             self.now += 301
             for name in self.nodes:
@@ -498,6 +580,19 @@ class Cluster(RuleBasedStateMachine):
             and '"when":"manual"' not in hold.plan
             and '"when":"never"' not in hold.plan
         )
+
+
+def begins(patch: PatchNode, facts: NodeFacts) -> bool:
+    """Tell whether a patch says that a step which takes time has begun."""
+    if not isinstance(patch.session, Session):
+        return False
+    before = facts.session if isinstance(facts.session, Session) else None
+    for hold in patch.session.holds:
+        was = before.hold(hold.policy) if before is not None else None
+        running = was is not None and was.work_since is not None and was.step == hold.step
+        if hold.work_since is not None and not running:
+            return True
+    return False
 
 
 def replace_boot(fault: Any, boot_id: str) -> Any:

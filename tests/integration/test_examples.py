@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from remediator.policy.load import load_config
+from remediator.act.job import job_of
+from remediator.act.made import parse_template
+from remediator.decide.decision import Work
+from remediator.policy.load import load_config, parse_policies
+from remediator.policy.steps import Step
 from testbed.binaries import provide
+from testbed.cluster import Cluster
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -42,3 +47,44 @@ def test_the_example_kustomization_gives_the_controller_its_config(tmp_path: Pat
         assert channel.webhook.url_file is not None
         folder = str(Path(channel.webhook.url_file).parent)
         assert folder in {one["mountPath"] for one in container["volumeMounts"]}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "jobs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_an_example_of_a_job_is_one_that_the_server_takes(path: Path, cluster: Cluster) -> None:
+    work = Work(
+        key="s1/p/2",
+        node=cluster.create_node(),
+        uid="uid-1",
+        policy="p",
+        step=2,
+        action="job",
+        spec=Step.model_validate({"job": {"template": path.stem}}),
+        session="s1",
+        attempt=1,
+        since=0.0,
+        deadline=600.0,
+    )
+    template = parse_template(path.read_text("utf-8"), file=str(path))
+    template["metadata"]["namespace"] = cluster.namespace
+    job = job_of(template, work, template_name=path.stem, seconds=600.0, home=cluster.namespace)
+    made = cluster.api.create(
+        f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs",
+        job,
+        dryRun="All",
+        fieldValidation="Strict",
+    )
+    for container in job["spec"]["template"]["spec"]["containers"]:
+        assert "{" not in "".join(container.get("args", [])).replace("${", "")
+    assert made["metadata"]["name"] == job["metadata"]["name"]
+
+
+def test_the_policy_beside_the_examples_of_jobs_is_one() -> None:
+    text = (EXAMPLES / "jobs" / "README.md").read_text("utf-8")
+    blocks = [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
+    (policy,) = (block for block in blocks if "RemediationPolicy" in block)
+    (parsed,) = parse_policies(policy.encode(), file="README.md").policies
+    names = {path.stem for path in (EXAMPLES / "jobs").glob("*.yaml")}
+    used = {step.job.template for step in parsed.policy.spec.steps if step.job is not None}
+    assert used
+    assert used <= names

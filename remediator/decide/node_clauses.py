@@ -57,13 +57,13 @@ def count(clause: CountClause, facts: NodeFacts, cluster: ClusterFacts, now: flo
     kind = FaultKind.XID if clause.xid else FaultKind.SXID
     places: dict[str, list[Fault]] = defaultdict(list)
     for fault in _faults(kind, clause.xid or clause.sxid, facts):
-        places[fault.pci if clause.on == "gpu" else ""].append(fault)
+        places[fault.pci if clause.per == "gpu" else ""].append(fault)
     enough = {place: found for place, found in places.items() if _reached(clause, found)}
     if enough:
         faults = [fault for found in enough.values() for fault in found]
         reasons = tuple(
             f"{_episodes(clause, found)} x {_named(kind, found)} on "
-            f"{place or ('the node' if clause.on == 'node' else 'a GPU')}"
+            f"{place or ('the node' if clause.per == 'node' else 'a GPU')}"
             for place, found in enough.items()
         )
         return _reported(faults, reasons, facts, cluster, now)

@@ -192,7 +192,7 @@ class CountClause(Model):
         description=f"How many. The agent keeps the times of the last {MAX_TIMES}.",
     )
     within: Duration = Field(default=DAY_SECONDS, description="In how long a time.")
-    on: Literal["gpu", "node"] = Field(
+    per: Literal["gpu", "node"] = Field(
         default="gpu", description="Whether one device must have had them, or all together."
     )
 

@@ -95,7 +95,7 @@ queries = keys(
 counted = {"atLeast": st.integers(2, 10)}
 counts = keys(
     {"xid": st.lists(st.integers(1, 999), min_size=1, max_size=3), **counted},
-    {"within": durations, "on": st.sampled_from(["gpu", "node"])},
+    {"within": durations, "per": st.sampled_from(["gpu", "node"])},
 ) | keys({"sxid": st.lists(st.integers(1, 99999), min_size=1, max_size=3), **counted}, {})
 attempts = keys(
     {"atLeast": st.integers(1, 100)}, {"within": st.integers(1, 24).map(lambda h: f"{h}h")}

@@ -35,7 +35,7 @@ def counts(**clause: Any) -> Any:
         ({"within": "1h"}, (episodes(0, 0.3, 0.6, 5),), Answer.CLEAR),
         ({"within": "1h"}, (episodes(0, 5, 5.3, 5.6),), Answer.HOLDS),
         ({}, (episodes(0, 1), episodes(0, 1, pci="0000:1b:00.0")), Answer.CLEAR),
-        ({"on": "node"}, (episodes(0, 1), episodes(0, 1, pci="0000:1b:00.0")), Answer.HOLDS),
+        ({"per": "node"}, (episodes(0, 1), episodes(0, 1, pci="0000:1b:00.0")), Answer.HOLDS),
         ({}, (episodes(0, 1, 2, code=95),), Answer.CLEAR),
         ({"xid": [94, 95]}, (episodes(0, 1), episodes(2, code=95)), Answer.HOLDS),
         ({}, (episodes(2, count=3),), Answer.UNKNOWN),
@@ -70,7 +70,7 @@ def test_a_count_says_how_many_where_and_ends_with_the_faults_themselves() -> No
     assert found.instances == ("xid:94:0000:9b:00.0:boot-1",)
     assert instance_answer(found.instances[0], facts, START) is Answer.HOLDS
     assert instance_answer(found.instances[0], node(), START) is Answer.CLEAR
-    everywhere = match(counts(on="node"), facts, START)
+    everywhere = match(counts(per="node"), facts, START)
     assert everywhere.reasons == ("4 x Xid 94 on the node",)
     assert len(everywhere.instances) == 2
 

@@ -20,7 +20,14 @@ from remediator.act.work import Worker, Works
 from remediator.act.writes import Verdict
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.core import Policies, World, decide
-from remediator.decide.decision import Decision, Outcome, PatchNode, SendMessage, WriteEvent
+from remediator.decide.decision import (
+    Decision,
+    Outcome,
+    PatchNode,
+    SendMessage,
+    Work,
+    WriteEvent,
+)
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.session import SESSION_ANNOTATION
@@ -584,3 +591,109 @@ async def test_a_node_that_is_none_of_ours_is_never_looked_at(world: Run) -> Non
         await asyncio.sleep(1)
         assert "n1" in seen
         assert "cpu" not in seen
+
+
+class Hands:
+    """A worker that works until it is let go, and notes what the server knew when it began."""
+
+    def __init__(self, it: World_) -> None:
+        self.it = it
+        self.begun: list[str] = []
+        self.stopped: list[str] = []
+        self.done = asyncio.Event()
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        text = self.it.server.nodes[work.node].annotations[SESSION_ANNOTATION]
+        assert "workSince" in text, "it began before the node says so"
+        self.begun.append(work.key)
+        say("at it")
+        await self.done.wait()
+        return Outcome(key=work.key, delivered=True, note="well")
+
+    async def stop(self, work: Work) -> None:
+        self.stopped.append(work.key)
+
+
+def hire(it: World_, *steps: dict[str, Any]) -> Hands:
+    hands = Hands(it)
+    it.workers["job"] = hands
+    it.policy(steps=[{"cordon": {}}, *(steps or ({"job": {"template": "reset"}},))])
+    return hands
+
+
+@pytest.mark.parametrize("error", [None, Conflict(ACCESS), TimedOut(ACCESS), (TimedOut(ACCESS),)])
+async def test_work_begins_once_and_only_behind_the_patch_that_says_so(
+    world: Run, error: Any
+) -> None:
+    async with world() as it:
+        hands = hire(it)
+        it.server.put("n1", XID)
+        await asyncio.sleep(0.015)  # the cordon is written, the job is not
+        if error is not None:
+            it.server.errors = [error]
+        await asyncio.sleep(60)
+        assert len(hands.begun) == 1
+        assert dict(it.works.progress) == {hands.begun[0]: "at it"}
+        hands.done.set()
+        await asyncio.sleep(2)
+        assert '"well"' in it.server.nodes["n1"].annotations[SESSION_ANNOTATION]
+        await asyncio.sleep(60)
+        assert len(hands.begun) == 1
+        assert not hands.stopped
+
+
+async def test_an_uncordon_stops_the_work_even_if_its_patch_cannot_be_written(world: Run) -> None:
+    async with world() as it:
+        hands = hire(it)
+        it.server.put("n1", XID)
+        await asyncio.sleep(5)
+        assert len(hands.begun) == 1
+        it.server.gate.clear()
+        it.server.put("n1", XID, unschedulable=False)
+        await asyncio.sleep(1)
+        assert hands.stopped == hands.begun
+        it.server.gate.set()
+        await asyncio.sleep(1)
+        assert SESSION_ANNOTATION not in it.server.nodes["n1"].annotations
+
+
+async def test_a_pause_of_everything_leaves_the_work_as_it_is(world: Run) -> None:
+    async with world() as it:
+        hands = hire(it)
+        it.server.put("n1", XID)
+        await asyncio.sleep(5)
+        it.real.ledger.pause = Pause(by="ann", at="now", all=True)
+        it.engine.look_at_all()
+        await asyncio.sleep(5)
+        assert not it.works.progress
+        it.real.ledger.pause = None
+        it.engine.look_at_all()
+        await asyncio.sleep(5)
+        assert hands.begun == [hands.begun[0]] * 2
+        assert not hands.stopped
+
+
+async def test_a_deleted_node_ends_its_work(world: Run) -> None:
+    async with world() as it:
+        hands = hire(it)
+        it.server.put("n1", XID)
+        await asyncio.sleep(5)
+        it.fleet.on_event(it.server.nodes["n1"], None)
+        await asyncio.sleep(1)
+        assert not it.works.progress
+        assert hands.stopped == hands.begun
+
+
+async def test_dry_run_does_no_work_and_assumes_its_end(world: Run) -> None:
+    async with world() as it:
+        hands = Hands(it)
+        it.workers["job"] = hands
+        it.policy(mode="DryRun", steps=[{"cordon": {}}, {"job": {"template": "reset"}}])
+        it.server.put("n1", XID)
+        for _ in range(5):
+            await asyncio.sleep(100)
+            it.server.put("n1", XID)
+        assert not hands.begun
+        assert it.server.attempts == 0
+        (decision,) = it.virtual.decisions.values()
+        assert decision.steps == ("p: 2/2 done",)

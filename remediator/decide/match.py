@@ -7,7 +7,8 @@ answers are joined in ``answer``, and what a session remembers of them in ``inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from node_agent.contract import FaultKind
 from remediator.decide import filter_clauses, node_clauses, signal_clauses
@@ -22,7 +23,7 @@ from remediator.decide.answer import (
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts
 from remediator.decide.instances import instance_answer, speaker
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.when import Clauses, Group
+from remediator.policy.when import AttemptsClause, Clauses, SXidClause, XidClause
 
 
 __all__ = [
@@ -49,41 +50,45 @@ def match(
 
 def match_entry(entry: Clauses, facts: NodeFacts, now: float, cluster: ClusterFacts) -> Match:
     """Evaluate one entry: all its keys must hold."""
-    parts = [
-        *_of_the_node(entry, facts, now, cluster),
-        *_of_others(entry, facts, now, cluster),
-    ]
-    if isinstance(entry, Group):
-        if entry.all is not None:
-            parts.append(all_of([match_entry(one, facts, now, cluster) for one in entry.all]))
-        if entry.any is not None:
-            parts.append(any_of([match_entry(one, facts, now, cluster) for one in entry.any]))
-    return all_of(parts)
+    return all_of([_EVALUATE[key](getattr(entry, key), facts, cluster, now) for key in entry.given])
 
 
-def _of_the_node(
-    entry: Clauses, facts: NodeFacts, now: float, cluster: ClusterFacts
-) -> Iterator[Match]:
-    """Yield the answers of the keys about what stands on the Node."""
-    if entry.xid is not None:
-        yield node_clauses.codes(FaultKind.XID, entry.xid.codes, facts, cluster, now)
-    if entry.sxid is not None:
-        yield node_clauses.codes(FaultKind.SXID, entry.sxid.codes, facts, cluster, now)
-    if entry.condition is not None:
-        yield node_clauses.condition(entry.condition, facts, cluster, now)
-    if entry.count is not None:
-        yield node_clauses.count(entry.count, facts, cluster, now)
+def _all(entries: Sequence[Clauses], facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
+    return all_of([match_entry(one, facts, now, cluster) for one in entries])
 
 
-def _of_others(
-    entry: Clauses, facts: NodeFacts, now: float, cluster: ClusterFacts
-) -> Iterator[Match]:
-    """Yield the answers of alerts and queries, and of the filters beside a fault."""
-    if entry.alert is not None:
-        yield signal_clauses.alert(entry.alert, facts, cluster, now)
-    if entry.query is not None:
-        yield signal_clauses.query(entry.query, facts, cluster, now)
-    if entry.attempts is not None:
-        yield filter_clauses.attempts(entry.attempts, facts, now)
-    if entry.cel is not None:
-        yield filter_clauses.cel(entry.cel, facts, now)
+def _any(entries: Sequence[Clauses], facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
+    return any_of([match_entry(one, facts, now, cluster) for one in entries])
+
+
+def _xid(clause: XidClause, facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
+    return node_clauses.codes(FaultKind.XID, clause.codes, facts, cluster, now)
+
+
+def _sxid(clause: SXidClause, facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
+    return node_clauses.codes(FaultKind.SXID, clause.codes, facts, cluster, now)
+
+
+def _attempts(
+    clause: AttemptsClause, facts: NodeFacts, _cluster: ClusterFacts, now: float
+) -> Match:
+    return filter_clauses.attempts(clause, facts, now)
+
+
+def _cel(text: str, facts: NodeFacts, _cluster: ClusterFacts, now: float) -> Match:
+    return filter_clauses.cel(text, facts, now)
+
+
+_EVALUATE: Final[Mapping[str, Callable[[Any, NodeFacts, ClusterFacts, float], Match]]] = {
+    "xid": _xid,
+    "sxid": _sxid,
+    "condition": node_clauses.condition,
+    "count": node_clauses.count,
+    "alert": signal_clauses.alert,
+    "query": signal_clauses.query,
+    "attempts": _attempts,
+    "cel": _cel,
+    "all": _all,
+    "any": _any,
+}
+"""What evaluates each key of an entry."""

@@ -243,6 +243,11 @@ class Clauses(Model):
         description="A CEL expression over the node's facts. Beside a clause that names a fault.",
     )
 
+    @cached_property
+    def given(self) -> tuple[str, ...]:
+        """The keys that are set."""
+        return tuple(_given(self))
+
     @model_validator(mode="after")
     def _names_a_fault(self) -> Self:
         given = _given(self)

@@ -56,6 +56,8 @@ Connect = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 WATCHES: Final = 8
 """Connections beside those of the workers: watches, status, state, Events."""
+DRAIN_CONNECTIONS: Final = 48
+"""For evictions and the watches of nodes that are drained: writes to nodes do not wait for them."""
 
 
 def run(settings: Settings) -> int:
@@ -164,6 +166,7 @@ class Controller:
                 self._config, timeout=limit, max_connections=settings.workers + WATCHES
             ) as api,
             self._connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
+            self._connect(self._config, timeout=limit, max_connections=DRAIN_CONNECTIONS) as drains,
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)
             nodes = node_store(self._cluster.pools.labels)
@@ -178,6 +181,7 @@ class Controller:
             )
             has = Resources(
                 api=api,
+                drains=drains,
                 fleet=fleet,
                 control=control,
                 watcher=self._watcher,

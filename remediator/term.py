@@ -17,15 +17,20 @@ from typing import Final
 import structlog
 
 from remediator.act.channels import make_channels, open_session
+from remediator.act.drain.compose import make_drains
 from remediator.act.executor import Executor
+from remediator.act.made import Templates
 from remediator.act.outbox import Outbox
 from remediator.act.side import Side
+from remediator.act.sweep import EVERY as SWEEP_SECONDS
+from remediator.act.sweep import sweep
 from remediator.act.work import Works
 from remediator.act.workers import make_workers
 from remediator.clock import Clock
 from remediator.decide.core import ActivePolicy, Policies, World
 from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.ledger import Ledger
+from remediator.decide.work import claimed
 from remediator.engine import Engine
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
@@ -73,6 +78,8 @@ class Resources:
     """What lives longer than a term: the process's own."""
 
     api: ApiClient
+    drains: ApiClient
+    """For what drains send, and for the watches of their pods."""
     fleet: Fleet
     control: Store[ConfigMap]
     watcher: PolicyWatcher
@@ -111,6 +118,15 @@ class Term:
         self._executor: Executor | None = None
         self._outbox: Outbox | None = None
         self._works: Works | None = None
+        self._drains, self._marks = make_drains(
+            api=resources.drains,
+            check=check,
+            fleet=resources.fleet,
+            evictions=resources.cluster.evictions,
+            now=resources.clock.now,
+            may_mark=self._may_mark,
+            observer=resources.metrics,
+        )
         self._stopping = False
 
     @property
@@ -143,7 +159,8 @@ class Term:
                 news=self._publisher.touch,
             )
             self._works = works = Works(
-                workers=make_workers(
+                workers={"drain": self._drains}
+                | make_workers(
                     cluster=has.cluster,
                     folder=has.folder,
                     namespace=has.namespace,
@@ -211,8 +228,10 @@ class Term:
                     self._recorder.run(),
                     self._memory.run(),
                     self._publisher.run(),
+                    self._marks.sweep(),
                     self._follow_policies(engine),
                     self._answer_resets(engine),
+                    self._sweep_jobs(),
                     self._tick(),
                 )
             ]
@@ -292,6 +311,37 @@ class Term:
             _log.warning("reset_not_removed", reason=str(error))
             return False
         return True
+
+    def _may_mark(self) -> bool:
+        """Tell whether conditions of drains may be written at all."""
+        pause = self._real.ledger.pause
+        return self._has.cluster.mode is Mode.ENFORCE and not (pause is not None and pause.all)
+
+    # -- Jobs that nobody wants -------------------------------------------------------------
+
+    async def _sweep_jobs(self) -> None:
+        """Delete Jobs that an earlier leader could not delete any more, now and then."""
+        has = self._has
+        while has.cluster.templates:
+            await asyncio.sleep(has.cluster.settling)
+            if self._claimed("") is not None:
+                await sweep(
+                    objects=ObjectApi(api=has.api, check=has.elector.check),
+                    templates=Templates(has.cluster.templates, folder=has.folder),
+                    namespace=has.namespace,
+                    wanted=self._claimed,
+                )
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    def _claimed(self, node: str) -> frozenset[str] | None:
+        """Return the work that a node's session wants; None: nothing of it may be touched now."""
+        pause = self._real.ledger.pause
+        if self._has.cluster.mode is not Mode.ENFORCE or (pause is not None and pause.all):
+            return None
+        if not node:
+            return frozenset()
+        facts = self._has.fleet.get(node)
+        return None if facts is None else claimed(facts)
 
     def _look_at_all(self) -> None:
         if self._engine is not None:

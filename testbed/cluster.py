@@ -268,6 +268,9 @@ class Cluster:
         owner: Json | None = None,
         running: bool = False,
         gpus: int = 0,
+        grace: int = 0,
+        annotations: Mapping[str, str] | None = None,
+        extra_spec: Json | None = None,
     ) -> str:
         """Create a pod of this namespace, bound to `node` at once, and return its name.
 
@@ -279,6 +282,9 @@ class Cluster:
             owner: an entry of `ownerReferences`.
             running: report it Running and Ready, as its kubelet would.
             gpus: limit of `nvidia.com/gpu`.
+            grace: seconds to end; with 0 it goes at once, without need of a kubelet.
+            annotations: of the pod.
+            extra_spec: merged over the spec, as volumes.
         """
         name = name or f"pod-{uuid.uuid4().hex[:8]}"
         limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
@@ -289,11 +295,16 @@ class Cluster:
             "containers": [container],
             # As a DaemonSet's pod, it stays when its node gets a NoExecute taint.
             "tolerations": [{"operator": "Exists"}],
-            "terminationGracePeriodSeconds": 0,
+            "terminationGracePeriodSeconds": grace,
+            **(extra_spec or {}),
         }
         if node is not None:
             spec["nodeName"] = node
-        metadata: Json = {"name": name, "labels": dict(labels or {})}
+        metadata: Json = {
+            "name": name,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        }
         if owner is not None:
             metadata["ownerReferences"] = [owner]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -134,7 +134,49 @@ class Metrics:
             "Seconds since the API server last said anything on the watch of nodes.",
             registry=registry,
         )
+        self.drain_duration = Histogram(
+            "drain_duration_seconds",
+            "From the beginning of a drain to its end, by result (done, failed). Drains that were"
+            " called off are not in it.",
+            ["result"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.drain_pods = Gauge(
+            "drain_blocked_pods",
+            "Pods that have to leave nodes which are drained now, by what keeps them there.",
+            ["cause"],
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "evictions",
+            "Answers to evictions and deletions of drains, by result (accepted, gone, changed,"
+            " budget, budgets, namespace, throttled, refused, trouble).",
+            ["result"],
+            registry=registry,
+        )
         self._breakers: set[str] = set()
+        self._drains: dict[str, Mapping[str, int]] = {}
+
+    # -- drains -------------------------------------------------------------------------------
+
+    def answered(self, reply: str) -> None:
+        """One eviction or deletion was answered."""
+        self.evictions.labels(reply).inc()
+
+    def blocked_pods(self, node: str, causes: Mapping[str, int]) -> None:
+        """So many pods of a node are there for these causes; none: its drain has ended."""
+        for cause in {*self._drains.get(node, {}), *causes}:
+            others = sum(one.get(cause, 0) for name, one in self._drains.items() if name != node)
+            self.drain_pods.labels(cause).set(others + causes.get(cause, 0))
+        if causes:
+            self._drains[node] = dict(causes)
+        else:
+            self._drains.pop(node, None)
+
+    def drained(self, seconds: float, *, done: bool) -> None:
+        """One drain has ended."""
+        self.drain_duration.labels("done" if done else "failed").observe(seconds)
 
     def bind(
         self,

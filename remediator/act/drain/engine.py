@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -86,7 +86,7 @@ class Observer(Protocol):
     def answered(self, reply: str) -> None:
         """One eviction or deletion was answered."""
 
-    def blocked(self, node: str, causes: dict[str, int]) -> None:
+    def blocked_pods(self, node: str, causes: Mapping[str, int]) -> None:
         """So many pods of a node are there for these causes; none: the drain has ended."""
 
 
@@ -96,7 +96,7 @@ class Unobserved:
     def answered(self, reply: str) -> None:
         """See `Observer`."""
 
-    def blocked(self, node: str, causes: dict[str, int]) -> None:
+    def blocked_pods(self, node: str, causes: Mapping[str, int]) -> None:
         """See `Observer`."""
 
 
@@ -158,7 +158,7 @@ class Drainer:
             try:
                 return await one.run()
             finally:
-                self.observer.blocked(node, {})
+                self.observer.blocked_pods(node, {})
 
 
 class _Run:
@@ -275,7 +275,7 @@ class _Run:
         causes: dict[str, int] = {}
         for one in said.left:
             causes[one.cause.value] = causes.get(one.cause.value, 0) + 1
-        self._has.observer.blocked(self._node, causes)
+        self._has.observer.blocked_pods(self._node, causes)
         self._tell(
             Progress(
                 total=len(self._seen),

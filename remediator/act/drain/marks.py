@@ -118,7 +118,7 @@ class Marks:
         nodes: the nodes as they are.
         writer: writes.
         now: epoch seconds.
-        paused: whether nothing at all may be written now.
+        may_write: whether anything may be written now.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class Marks:
         nodes: Nodes,
         writer: Writer,
         now: Callable[[], float],
-        paused: Callable[[], bool] = lambda: False,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._nodes = nodes
         self._writer = writer
         self._now = now
-        self._paused = paused
+        self._may_write = may_write
 
     async def set(self, name: str, uid: str, wanted: Wanted) -> bool:
         """Write conditions of the node with this UID, where they differ. False: not done."""
@@ -140,7 +140,7 @@ class Marks:
         if node is None or node.uid != uid:
             return True
         changes = _changes(node, wanted)
-        if not changes or self._paused():
+        if not changes or not self._may_write():
             return not changes
         try:
             await self._writer.write(node, changes, self._now())

@@ -83,10 +83,13 @@ def decide(
 
 def effective_mode(policy: RemediationPolicy, facts: NodeFacts, cluster: ClusterSpec) -> Mode:
     """Return the strictest of what the cluster, the policy and the node allow."""
-    modes = {policy.spec.mode, cluster.mode}
-    if facts.mode is NodeMode.DRY_RUN:
-        modes.add(Mode.DRY_RUN)
-    return next(mode for mode in (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE) if mode in modes)
+    own = Mode.DRY_RUN if facts.mode is NodeMode.DRY_RUN else Mode.ENFORCE
+    ranks = _STRICT[policy.spec.mode], _STRICT[cluster.mode], _STRICT[own]
+    return _BY_STRICTNESS[min(ranks)]
+
+
+_BY_STRICTNESS = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
+_STRICT = {mode: rank for rank, mode in enumerate(_BY_STRICTNESS)}
 
 
 _WORLD_OF = {Mode.ENFORCE: World.REAL, Mode.DRY_RUN: World.VIRTUAL}

@@ -41,6 +41,7 @@ from remediator.kube.objects import Condition, Node, Taint
 from remediator.policy.cluster import ClusterSpec
 from remediator.signals.nodes import (
     FIRST_SIGHT_AGE,
+    MAX_REASONS,
     Observation,
     observe,
     restart_ages,
@@ -120,6 +121,28 @@ def test_another_reason_does_not_restart_the_age() -> None:
         (300.0, node(condition("True", reason="Xid48"))),
     ).conditions["GPUXidError"]
     assert (fact.since, fact.reason) == (200.0, "Xid48")
+
+
+def test_reasons_that_alternate_are_remembered_from_when_they_were_first_seen() -> None:
+    known = facts(
+        (100.0, node(condition("True", reason="A"))),
+        (200.0, node(condition("True", reason="B"))),
+        (300.0, node(condition("True", reason="A"))),
+        (400.0, node(condition("True", reason="C"))),
+    )
+    fact = known.conditions["GPUXidError"]
+    assert fact.reasons == {"A": 100.0, "B": 200.0, "C": 400.0}
+    assert fact.since_of(("B", "C")) == 200.0
+    assert fact.since_of(("never",)) == fact.since_of(()) == 100.0
+    blind = restart_ages(known, now=500.0, blind_since=450.0).conditions["GPUXidError"]
+    assert blind.since_of(("B",)) == 500.0
+
+
+def test_another_status_forgets_the_reasons_and_they_are_bounded() -> None:
+    versions = [(float(at), node(condition("True", reason=f"R{at}"))) for at in range(100)]
+    assert len(facts(*versions).conditions["GPUXidError"].reasons) == MAX_REASONS
+    healed = facts(*versions, (200.0, node(condition("False"))))
+    assert not healed.conditions["GPUXidError"].reasons
 
 
 def test_only_another_heartbeat_shows_that_the_writer_lives() -> None:

@@ -22,6 +22,7 @@ from remediator.policy.templates import Template, TemplateError, check_template,
 from remediator.policy.yaml import read_documents
 
 
+OURS: Final = {"app.kubernetes.io/managed-by": "gpu-remediator"}
 SESSION_LABEL: Final = "gpu-remediator.io/session"
 POLICY_LABEL: Final = "gpu-remediator.io/policy"
 MADE_LABEL: Final = "gpu-remediator.io/made"
@@ -46,6 +47,11 @@ class Templates:
     def __init__(self, specs: Mapping[str, Template], *, folder: Path) -> None:
         self._specs = specs
         self._folder = folder
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._specs)
 
     def read(self, name: str) -> Json:
         """Return a template; blocking. Raises TemplateError."""
@@ -122,7 +128,7 @@ def object_of(template: Json, work: Work, *, name: str, namespace: str) -> Json:
 def labels_of(work: Work, name: str) -> dict[str, str]:
     """Return the labels by which an object says whose it is."""
     return {
-        "app.kubernetes.io/managed-by": "gpu-remediator",
+        **OURS,
         SESSION_LABEL: work.session,
         POLICY_LABEL: work.policy,
         MADE_LABEL: name,

@@ -20,6 +20,7 @@ import structlog
 
 from remediator.decide.decision import Outcome, Work
 from remediator.kube.errors import ApiError
+from remediator.kube.lease import NotLeading
 
 
 _log = structlog.get_logger(__name__)
@@ -148,7 +149,7 @@ class Works:
             try:
                 outcome = await self._outcome(work)
             except Exception as error:  # noqa: BLE001 - trouble with one must not stop the others
-                bug = None if isinstance(error, ApiError) else error
+                bug = None if isinstance(error, ApiError | NotLeading) else error
                 _log.warning(
                     "work_troubled", key=work.key, node=work.node, error=str(error), exc_info=bug
                 )

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Hold, Outcome, Work
 from remediator.decide.draft import Draft, World
-from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.facts import Malformed, NodeFacts, NodeMode
 from remediator.decide.match import Match
 from remediator.decide.progress import ended, failed, message_key, tries, with_result
 from remediator.decide.session import HoldState, PolicyHold, Result, Session
@@ -85,6 +85,16 @@ def work_of(facts: NodeFacts, session: Session, hold: PolicyHold, step: Step) ->
         deadline=since + step.limit,
         boot_id=hold.work_boot_id,
     )
+
+
+def claimed(facts: NodeFacts) -> frozenset[str] | None:
+    """Return the keys of the work that a node's session wants; None: leave everything alone.
+
+    So is a frozen node, and one on which people let us do nothing.
+    """
+    if isinstance(facts.session, Malformed) or facts.mode in {NodeMode.DISABLED, NodeMode.DRY_RUN}:
+        return None
+    return frozenset(work.key for work in under_way(facts))
 
 
 def go_on_with_work(

@@ -107,7 +107,7 @@ def jobs(site: Site) -> Jobs:
     made.template("reset", TEMPLATE)
     made.template("request", REQUEST)
     templates = {"reset": {"file": "reset.yaml"}, "request": {"file": "request.yaml"}}
-    site.config(templates=templates)
+    site.config(templates=templates, rates={"job": "9/1m"})
     made.grant()
     return made
 
@@ -308,6 +308,26 @@ def test_a_crash_after_any_write_makes_nothing_twice(
     assert len(jobs.created(node, "jobs")) == 1
     assert len(jobs.created(node, "configmaps")) == 1
     assert heirs.crashed
+
+
+def test_a_job_that_a_dead_controller_could_not_delete_is_found(
+    site: Site, jobs: Jobs, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=[{"cordon": {}}, JOB])
+    node, other = site.node(), site.node()
+    first = run()
+    for one in (node, other):
+        site.says(one, 79)
+        site.wait(lambda one=one: jobs.the(one), "Job")
+    first.stop()
+    wanted = jobs.the(other)
+    # As after a death between the end of the session and the deletion.
+    site.cluster.annotate(node, {"gpu-remediator.io/session": None})
+    site.cluster.uncordon(node)
+    site.says(node)
+    run()
+    site.wait(lambda: not jobs.of(node), "deletion")
+    assert jobs.the(other) == wanted
 
 
 def test_dry_run_makes_nothing(site: Site, jobs: Jobs, run: Callable[..., Replica]) -> None:

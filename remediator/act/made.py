@@ -100,8 +100,18 @@ def words_of(work: Work) -> dict[str, str]:
 
 def name_of(work: Work, template: str) -> str:
     """Return the object's name: the same for the same attempt, another for any other."""
-    digest = hashlib.sha256(f"{work.uid}/{work.key}".encode()).hexdigest()[:12]
-    return f"{template[:_NAME_CHARACTERS]}-{digest}"
+    return f"{template[:_NAME_CHARACTERS]}-{_digest(work.uid, work.key)}"
+
+
+def named_for(found: Json, key: str) -> bool:
+    """Tell whether an object's name is the one that the work of this key gave it."""
+    metadata = found["metadata"]
+    owners = [one.get("uid", "") for one in metadata.get("ownerReferences") or []]
+    return any(str(metadata["name"]).endswith(f"-{_digest(uid, key)}") for uid in owners)
+
+
+def _digest(uid: str, key: str) -> str:
+    return hashlib.sha256(f"{uid}/{key}".encode()).hexdigest()[:12]
 
 
 def object_of(template: Json, work: Work, *, name: str, namespace: str) -> Json:

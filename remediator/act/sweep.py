@@ -2,8 +2,8 @@
 
 A Job is deleted when its step is not wanted any more. Between that decision and the deletion
 a process may die; the next one finds in the node's session no word of the Job. Its own
-deadline would end it; this ends it sooner. A Job is touched only if it says that it is ours,
-still runs, and its node is there with a session that can be read and does not want it.
+deadline would end it; this ends it sooner. A Job is touched only if it says that it is ours, and
+its very name proves it, it still runs, and its node has no unreadable session and does not want it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from remediator.act.job import JOB, ending
-from remediator.act.made import NODE_ANNOTATION, OURS, WORK_ANNOTATION, Templates
+from remediator.act.made import NODE_ANNOTATION, OURS, WORK_ANNOTATION, Templates, named_for
 from remediator.kube.dynamic import ObjectApi
 from remediator.kube.errors import ApiError
 from remediator.kube.lease import NotLeading
@@ -51,7 +51,7 @@ async def _sweep(objects: ObjectApi, namespace: str, wanted: Wanted) -> int:
         notes = metadata.get("annotations") or {}
         node, key = notes.get(NODE_ANNOTATION), notes.get(WORK_ANNOTATION)
         keys = wanted(node) if node else None
-        if ending(job) is not None or not key or keys is None or key in keys:
+        if keys is None or not key or key in keys or not named_for(job, key) or ending(job):
             continue
         await objects.delete(JOB, namespace, metadata["name"], uid=metadata["uid"])
         _log.info("job_swept", job=metadata["name"], namespace=namespace, node=node, key=key)

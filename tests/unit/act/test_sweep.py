@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ KEYS = {"well": frozenset({"k1"}), "frozen": None}
 def job(name: str, node: str = "well", key: str = "k2", **more: Any) -> dict[str, Any]:
     notes = {"gpu-remediator.io/node": node, "gpu-remediator.io/work": key}
     kept = {at: value for at, value in notes.items() if value}
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "annotations": kept}, **more}
+    owners = [{"kind": "Node", "uid": "uid-of-node"}]
+    digest = hashlib.sha256(f"uid-of-node/{key}".encode()).hexdigest()[:12]
+    full = name if name == "foreign" else f"{name}-{digest}"
+    metadata = {"name": full, "uid": f"uid-{name}", "annotations": kept, "ownerReferences": owners}
+    return {"metadata": metadata, **more}
 
 
 class Objects:
@@ -65,9 +70,12 @@ async def test_only_a_running_job_that_its_known_node_does_not_want_goes(tmp_pat
         job("unknown", node="elsewhere"),
         job("nobody", node=""),
         job("keyless", key=""),
+        job("foreign"),
     )
     assert await swept(tmp_path, objects) == 1
-    assert objects.deleted == [("unwanted", "uid-unwanted")]
+    ((name, uid),) = objects.deleted
+    assert name.startswith("unwanted-")
+    assert uid == "uid-unwanted"
     assert objects.asked == ["resets"], "where templates of Jobs are, and nowhere else"
 
 

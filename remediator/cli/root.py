@@ -422,6 +422,66 @@ def replay(
 
 
 @app.command()
+def drain(
+    node: NodeName,
+    *,
+    policy: Annotated[
+        Path | None, typer.Option(help="Policy file whose drain step says how; flags change it.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would leave, and what would block.")
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Evict nothing; follow what is left until nothing is."),
+    ] = False,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up after it.")] = "1h",
+    gpu_pods_only: Annotated[
+        bool, typer.Option("--gpu-pods-only", help="Only pods that ask for a GPU.")
+    ] = False,
+    despite: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="emptyDir|unmanaged|annotated", help="A protection that does not count."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Evict nothing while a pod is protected.")
+    ] = False,
+    grace_period: Annotated[
+        str, typer.Option(metavar="TIME", help="For pods to end. Default: each pod's own.")
+    ] = "",
+    delete_after: Annotated[
+        str, typer.Option(metavar="TIME", help="Then delete pods past their budgets.")
+    ] = "",
+    per_second: Annotated[int, typer.Option(help="Evictions per second.")] = 20,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Cordon NODE and evict its pods, as a policy's drain does. Touches no session."""
+    from remediator.cli import drain as command
+
+    keys: dict[str, Any] = {}
+    keys |= {"gpuPodsOnly": True} if gpu_pods_only else {}
+    keys |= {"strict": True} if strict else {}
+    keys |= {"despite": despite} if despite else {}
+    keys |= {"gracePeriod": grace_period} if grace_period else {}
+    keys |= {"pods": [{"deleteAfter": {"timeout": delete_after}}]} if delete_after else {}
+    seconds = _seconds(timeout, "--timeout")
+    target = _target(kubeconfig, context, namespace)
+
+    def work() -> None:
+        wanted = command.wish(policy=policy, keys=keys, per_second=per_second, timeout=seconds)
+        if dry_run or watch:
+            command.show_left(target, node, wanted.drain, follow=watch)
+        else:
+            command.drain_node(target, node, wanted)
+
+    guarded(work)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from importlib.metadata import version as installed

@@ -138,7 +138,8 @@ def _end(said: Pass, pod: Pod, drain: Drain, past: Past, now: float) -> bool:
     since = past.terminating.get(pod.uid, now)
     force = drain.force_delete
     if force is not None and (force.stateful_sets or not _of_stateful_set(pod)):
-        due = max(since + force.after, _next(past, pod))
+        tried = past.attempts.get(pod.uid)
+        due = max(since + force.after, tried.next_at if tried and tried.deletion else 0.0)
         said.look_at(due)
         if now >= due:
             said.force.append(pod)

@@ -1,0 +1,229 @@
+"""`drain NODE`: the step's own engine in a person's hands, with their own rights.
+
+It cordons the node first, as `kubectl drain` does, and stops when somebody uncordons it.
+Of a session it knows nothing and changes nothing: what the controller does goes on beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+import typer
+from pydantic import ValidationError
+
+from remediator.act.drain.compose import make_drainer
+from remediator.act.drain.engine import Ended, Health
+from remediator.act.drain.plan import STUCK, Cause, Left, Past, plan
+from remediator.act.drain.report import Progress, line, lines
+from remediator.cli.cluster import Target, on_cluster
+from remediator.cli.failure import Failure
+from remediator.kube.budgets import Budget, list_budgets
+from remediator.kube.client import ApiClient
+from remediator.kube.codec import Codec, NodeNarrower, WireNode
+from remediator.kube.errors import ApiError, NotFound
+from remediator.kube.objects import Node
+from remediator.kube.pods import ApiPods
+from remediator.policy.drain import Drain, Evictions
+from remediator.policy.load import load_policies
+from remediator.policy.problems import PolicyError
+
+
+BAD_INPUT: Final = 2
+NODE_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 2.0
+_NODES = Codec(WireNode, NodeNarrower())
+_MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+class Wish(NamedTuple):
+    """What the flags say. ``timeout`` in seconds, 0: none."""
+
+    drain: Drain
+    evictions: Evictions
+    timeout: float = 0.0
+
+
+def wish(*, policy: Path | None, keys: dict[str, Any], per_second: int, timeout: float) -> Wish:
+    """Read the flags: they change what the drain step of a policy file says, if one is named.
+
+    Raises:
+        Failure: a value is wrong, or the file has no drain.
+    """
+    base = _drain_of(policy) if policy is not None else {}
+    keys = {**keys, "pods": [*base.get("pods", ()), *keys.get("pods", ())]}
+    evictions = {"perSecond": per_second, "burst": max(1, per_second)}
+    try:
+        return Wish(Drain.model_validate(base | keys), Evictions.model_validate(evictions), timeout)
+    except ValidationError as error:
+        said = "; ".join(
+            f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()
+        )
+        raise Failure(f"error: {said}", code=BAD_INPUT) from error
+
+
+def drain_node(target: Target, name: str, wanted: Wish) -> None:
+    """Cordon and drain a node; say what is left, and why, each time that changes.
+
+    Raises:
+        Failure: no such node, or it was not drained.
+    """
+
+    async def work(api: ApiClient) -> Ended:
+        node = await _read(api, name)
+        if not node.unschedulable:
+            await _cordon(api, node)
+            typer.echo(f"{name}: cordoned")
+        return await _drain(api, node, wanted)
+
+    end = on_cluster(target, work)
+    typer.echo(f"{name}: {'drained' if end.clean else 'done' if end.done else 'not drained'}")
+    typer.echo(end.note if end.done else "\n".join(lines(end.progress, time.time())))
+    if not end.done:
+        raise Failure(f"error: {name} is not drained: {end.note}. It stays cordoned.")
+
+
+def show_left(target: Target, name: str, drain: Drain, *, follow: bool) -> None:
+    """Evict nothing; say what a drain would do now, or is still waiting for.
+
+    Args:
+        target: the cluster.
+        name: of the node.
+        drain: how.
+        follow: say it again each time it changes, until nothing is left.
+
+    Raises:
+        Failure: no such node, or something would block.
+    """
+
+    async def work(api: ApiClient) -> Progress:
+        await _read(api, name)
+        said = ""
+        while True:
+            progress, leaving = await _look(api, name, drain)
+            would = [] if follow else [f"{name}: would evict {one}" for one in leaving]
+            text = "\n".join([*would, *lines(progress, time.time())])
+            if text != said:
+                typer.echo(text)
+            said = text
+            if not follow or not progress.left:
+                return progress
+            await asyncio.sleep(WATCH_SECONDS)
+
+    blockers = on_cluster(target, work).blockers
+    if blockers:
+        count = sum(len(these) for these in blockers.values())
+        raise Failure(f"error: {count} pods would block the drain of {name}")
+
+
+async def _look(api: ApiClient, name: str, drain: Drain) -> tuple[Progress, list[str]]:
+    """Judge the pods as the drain does, and the budgets by their own status."""
+    now = time.time()
+    pods, unreadable = await ApiPods(api=api).list_pods(name)
+    said = plan(pods, drain, Past(since=now, unreadable=unreadable), now)
+    budgets = await list_budgets(api)
+    held = dict(_held(said.evict, budgets))
+    left = tuple(held.get(one.pod, one) for one in said.left)
+    progress = Progress(total=len(left), left=left, skipped=said.skipped)
+    leaving = [pod.name for pod in (*said.evict, *said.delete) if pod.name not in held]
+    return progress, leaving
+
+
+def _held(pods: Any, budgets: list[Budget]) -> Iterator[tuple[str, Left]]:
+    for pod in pods:
+        covering = [one for one in budgets if one.covers(pod)]
+        why = "; ".join(said for one in covering if (said := one.refusal(pod)))
+        if len(covering) > 1:
+            names = ", ".join(one.name for one in covering)
+            yield pod.name, Left(pod.name, Cause.BUDGETS, f"covered by {names}")
+        elif why:
+            yield pod.name, Left(pod.name, Cause.BUDGET, why)
+
+
+def _drain_of(file: Path) -> dict[str, Any]:
+    """The keys of the one drain step in a policy file."""
+    try:
+        policies = load_policies([file])
+    except PolicyError as error:
+        raise Failure(f"error: {error}", code=BAD_INPUT) from error
+    found = [step.drain for one in policies for step in one.spec.steps if step.drain is not None]
+    if len(found) != 1:
+        raise Failure(f"error: {file} has {len(found)} drain steps, not one", code=BAD_INPUT)
+    return found[0].model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+async def _drain(api: ApiClient, node: Node, wanted: Wish) -> Ended:
+    """Drain, while the node itself is looked at now and then."""
+    health = [Health(ready=_ready(node))]
+    said = [""]
+    latest = [Progress()]
+
+    def tell(progress: Progress) -> None:
+        latest[0] = progress
+        text = line(progress, time.time())
+        if text != said[0]:
+            typer.echo(f"{node.name}: {text}")
+        said[0] = text
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(NODE_SECONDS)
+            with suppress(ApiError):
+                health[0] = await _health(api, node)
+
+    looking = asyncio.create_task(look())
+    try:
+        async with asyncio.timeout(wanted.timeout or None):
+            return await make_drainer(api, evictions=wanted.evictions, now=time.time).drain(
+                node.name,
+                wanted.drain,
+                since=time.time(),
+                health=lambda: health[0],
+                say=tell,
+            )
+    except TimeoutError:
+        stuck = [one.pod for one in latest[0].left if one.cause in STUCK]
+        why = f"{len(stuck)} pods block it" if stuck else "pods are still on their way"
+        return Ended(done=False, note=f"out of time, {why}", progress=latest[0])
+    finally:
+        looking.cancel()
+
+
+async def _health(api: ApiClient, node: Node) -> Health:
+    try:
+        now = _NODES.one(await api.request("GET", _path(node.name)))
+    except NotFound:
+        return Health(there=False)
+    return Health(there=now.uid == node.uid, takes_pods=not now.unschedulable, ready=_ready(now))
+
+
+def _ready(node: Node) -> bool:
+    ready = node.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
+async def _read(api: ApiClient, name: str) -> Node:
+    try:
+        return _NODES.one(await api.request("GET", _path(name)))
+    except NotFound:
+        raise Failure(f"error: there is no node {name}") from None
+
+
+async def _cordon(api: ApiClient, node: Node) -> None:
+    body = {"metadata": {"uid": node.uid}, "spec": {"unschedulable": True}}
+    await api.request(
+        "PATCH",
+        f"{_path(node.name)}?fieldManager=remediator-cli",
+        msgspec.json.encode(body),
+        content_type=_MERGE_PATCH,
+    )
+
+
+def _path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"

@@ -221,8 +221,10 @@ class Monitor:
 
     def look(self) -> None:
         """Time has passed."""
-        seen = self._merger.due(self._wall(), log_works=self.views[View.KERNEL_LOG].up)
-        self._take(observe(self.health, seen, boot_id=self.health.boot_id))
+        now = self._wall()
+        seen = self._merger.due(now, log_works=self.views[View.KERNEL_LOG].up)
+        health = observe(self.health, seen, boot_id=self.health.boot_id)
+        self._take(self._judge.take(health, self.nvml, on_pci=self.devices, now=now))
 
     def set_view(self, view: View, reason: str, *, absent: bool = False) -> None:
         """Record whether a view works (empty reason: it does), and say so once if that is new."""
@@ -260,7 +262,11 @@ class Monitor:
     @property
     def next_look(self) -> float | None:
         """When :meth:`look` is next needed, in epoch seconds."""
-        ages = (next_look(self.health, info_age=self._info_age), self._merger.next_due)
+        ages = (
+            next_look(self.health, info_age=self._info_age),
+            self._merger.next_due,
+            self._judge.next_due,
+        )
         return min((at for at in ages if at is not None), default=None)
 
     # -- inside ----------------------------------------------------------------------------

@@ -133,6 +133,8 @@ class LevelJudge:
         self._last: dict[tuple[str, str], float] = {}
         self._grown: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self._judged: dict[str, float] = {}
+        self.next_due: float | None = None
+        """When an unchanged view means something new: a driver that is away is no news twice."""
 
     def take(
         self, health: NodeHealth, view: NvmlView, *, on_pci: Iterable[PciDevice], now: float
@@ -153,7 +155,17 @@ class LevelJudge:
                 if reading is not None and reading.at > self._judged.get(device.uuid, 0.0):
                     self._judged[device.uuid] = reading.at
                     self._judge_device(view, device, reading)
+        self.next_due = min(self._due(), default=None)
         return self._result(health, answered=view.state is NvmlState.OK)
+
+    def _due(self) -> Iterable[float]:
+        for row in _DRIVER.values():
+            track = self._tracks.get(("", row.level))
+            is_open = _key(row, _NODE) in self._faults
+            if track is not None and track.judgement is Judgement.BAD and not is_open:
+                yield track.since + row.hold
+            elif track is not None and track.judgement is Judgement.FINE and is_open:
+                yield track.since + row.release
 
     # -- the node --------------------------------------------------------------------------
 

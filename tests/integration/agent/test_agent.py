@@ -234,12 +234,14 @@ def test_without_any_source_but_pci_the_rest_is_not_written(
     )
     setup.agent.start()
     assert setup.conditions() == {"GPULost": ("False", "NoFault")}
-    metrics = setup.agent.metrics()
-    assert [k for k, v in metrics.items() if k.startswith("gpu_agent_view_up") and v] == [
-        'gpu_agent_view_up{view="pci"}',
-        'gpu_agent_view_up{view="boot_id"}',
-        'gpu_agent_view_up{view="state_file"}',
-    ]
+
+    def up() -> set[str]:
+        found = setup.agent.metrics().items()
+        return {k for k, v in found if k.startswith("gpu_agent_view_up") and v}
+
+    wanted = {f'gpu_agent_view_up{{view="{view}"}}' for view in ("pci", "boot_id", "state_file")}
+    # The state file is written a moment after the first check.
+    setup.cluster.wait_for(lambda: up() == wanted, what=f"{wanted}; {up()}")
     said = [json.loads(line) for line in setup.agent.log_text.splitlines()]
     off = [each["view"] for each in said if each["event"].startswith("a view is off")]
     assert sorted(off) == ["kernel_log", "local_socket", "pod_resources"]

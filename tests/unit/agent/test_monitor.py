@@ -43,6 +43,7 @@ def make(said: Said) -> Callable[..., Monitor]:
     def make(
         loaded: Loaded | None = None,
         pods_of: Callable[[XidReport], tuple[str, ...]] = lambda _: (),
+        wall: Callable[[], float] = lambda: NOW,
     ) -> Monitor:
         monitor = Monitor(
             loaded=loaded or Loaded(NodeHealth()),
@@ -51,7 +52,7 @@ def make(said: Said) -> Callable[..., Monitor]:
             info_age=3600.0,
             catalogue=CATALOGUE,
             pods_of=pods_of,
-            wall=lambda: NOW,
+            wall=wall,
             changed=lambda: None,
             say=said,
             log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
@@ -253,3 +254,33 @@ def test_a_live_fault_is_told_its_pods_and_history_is_not(make: Callable[..., Mo
     monitor.take_batch(batch(48, at=NOW - 1000))
     monitor.take_batch(batch(79, at=NOW - 1))
     assert {f.code: f.pods for f in monitor.health.faults.values()} == {48: (), 79: ("ml/of-None",)}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "hold"),
+    [
+        (NvmlState.VERSION_MISMATCH, "VersionMismatch", 10.0),
+        (NvmlState.DRIVER_NOT_LOADED, "DriverNotLoaded", 60.0),
+    ],
+)
+def test_a_driver_that_stays_away_is_a_fault_though_nobody_says_so_again(
+    make: Callable[..., Monitor], state: NvmlState, reason: str, hold: float
+) -> None:
+    now = NOW
+    monitor = make(wall=lambda: now)
+    monitor.take_log_state(WORKS)
+    monitor.take_scan(DEVICES)
+    monitor.take_nvml(view(now))
+    monitor.take_nvml(msgspec.structs.replace(view(now), state=state, why="x"))
+    assert monitor.next_look == NOW + hold
+    now = NOW + hold
+    monitor.look()
+    (fault,) = monitor.health.faults.values()
+    assert [r.reason for r in fault.rule.raises] == [reason]
+    assert [monitor.next_look] == [None]
+    monitor.take_nvml(view(now))
+    assert monitor.next_look == now + 10.0
+    now += 10.0
+    monitor.look()
+    assert not monitor.health.faults
+    assert [monitor.next_look] == [None]

@@ -14,7 +14,7 @@ import structlog
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import Malformed, NodeFacts
-from remediator.decide.session import Session, Taint
+from remediator.decide.session import Approval, Session, Taint
 
 
 AUDIT_LOGGER: Final = "audit"
@@ -69,6 +69,12 @@ def before(patch: PatchNode, facts: NodeFacts) -> dict[str, Any]:
         fields["unschedulable"] = facts.unschedulable
     if patch.taint or patch.untaint:
         fields["taints"] = [_taint(one) for one in facts.taints]
+    if patch.labels:
+        fields["labels"] = {key: facts.labels.get(key) for key in patch.labels}
+    if patch.annotations:
+        fields["annotations"] = {key: facts.annotations.get(key) for key in patch.annotations}
+    if not isinstance(patch.approvals, Unset):
+        fields["approvals"] = [_approval(one) for one in facts.approvals]
     if not isinstance(patch.session, Unset):
         fields["session"] = _session(facts.session)
     if not isinstance(patch.history, Unset):
@@ -88,6 +94,12 @@ def after(patch: PatchNode) -> dict[str, Any]:
         fields["taints_added"] = [_taint(one) for one in patch.taint]
     if patch.untaint:
         fields["taints_removed"] = [_taint(one) for one in patch.untaint]
+    if patch.labels:
+        fields["labels"] = dict(patch.labels)
+    if patch.annotations:
+        fields["annotations"] = dict(patch.annotations)
+    if not isinstance(patch.approvals, Unset):
+        fields["approvals"] = [_approval(one) for one in patch.approvals]
     if not isinstance(patch.session, Unset):
         fields["session"] = _session(patch.session)
     if not isinstance(patch.history, Unset):
@@ -101,6 +113,10 @@ def after(patch: PatchNode) -> dict[str, Any]:
 def _taint(taint: Taint) -> str:
     """Write it as kubectl does."""
     return f"{taint.key}={taint.value}:{taint.effect}"
+
+
+def _approval(given: Approval) -> str:
+    return f"{given.policy}, step {given.step} by {given.by}"
 
 
 def _session(session: Session | Malformed | None) -> Any:

@@ -9,6 +9,7 @@ from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode, Wri
 from remediator.decide.facts import Malformed, NodeFacts
 from remediator.decide.session import (
     Added,
+    Approval,
     Before,
     History,
     PolicyHold,
@@ -99,6 +100,23 @@ def test_an_answered_request_names_the_person() -> None:
         "request": {"verb": "unfreeze", "by": "ann"},
     }
     assert written["after"] == {"session": None, "attempts": 0, "waivers": [], "request": None}
+
+
+def test_labels_annotations_and_approvals_are_audited_with_their_old_values() -> None:
+    given = Approval(session="s1", policy="bus", step=1, by="ann", at="now", expires="later")
+    seen = facts(labels={"a": "old", "b": "1"}, annotations={}, approvals=(given,))
+    written = line(patch(labels={"a": "new"}, annotations={"c": "x"}, approvals=()), seen)
+
+    assert written["before"] == {
+        "labels": {"a": "old"},
+        "annotations": {"c": None},
+        "approvals": ["bus, step 1 by ann"],
+    }
+    assert written["after"] == {
+        "labels": {"a": "new"},
+        "annotations": {"c": "x"},
+        "approvals": [],
+    }
 
 
 def test_dry_run_and_failure_are_said() -> None:

@@ -61,6 +61,20 @@ def test_nodes(cluster: Cluster, controller: Api) -> None:
     assert watch[0] == 200
 
 
+def test_drains(cluster: Cluster, controller: Api) -> None:
+    name = cluster.create_node()
+    pod = cluster.create_pod(node=name, running=True)
+    listed = controller.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+    assert [item["metadata"]["name"] for item in listed["items"]] == [pod]
+    watch = {"watch": "true", "timeoutSeconds": "1", "fieldSelector": f"spec.nodeName={name}"}
+    assert controller.raw("GET", "/api/v1/pods", query=watch)[0] == 200
+    condition = {"type": "DrainInProgress", "status": "True", "reason": "AdminRequested"}
+    controller.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    controller.create(f"/api/v1/namespaces/{cluster.namespace}/pods/{pod}/eviction", eviction)
+    assert pod not in cluster.pods()
+
+
 def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None:
     event = cluster.event_about(cluster.create_node())
     made = controller.create("/api/v1/namespaces/default/events", event)
@@ -93,10 +107,11 @@ def _use_configmap(cluster: Cluster, controller: Api, name: str) -> None:
 FORBIDDEN: list[tuple[str, str, Json | None]] = [
     ("DELETE", "/api/v1/nodes/{node}", None),
     ("POST", "/api/v1/nodes", {"metadata": {"name": "made-up"}}),
-    ("PATCH", "/api/v1/nodes/{node}/status", {"status": {"phase": "Running"}}),
     ("GET", "/api/v1/secrets", None),
     ("GET", "/api/v1/namespaces/{namespace}/secrets", None),
-    ("GET", "/api/v1/pods", None),
+    ("GET", "/api/v1/namespaces/{namespace}/pods/x", None),
+    ("DELETE", "/api/v1/namespaces/{namespace}/pods/x", None),
+    ("PATCH", "/api/v1/namespaces/{namespace}/pods/x", {"metadata": {"labels": {"a": "b"}}}),
     ("GET", "/api/v1/namespaces/{namespace}/configmaps", None),
     ("GET", "/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt", None),
     ("GET", "/api/v1/namespaces/default/configmaps/gpu-remediator-state", None),

@@ -1,0 +1,164 @@
+"""The step `drain` in a running controller, with the rights of `deploy/`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Replica, Site
+
+
+pytestmark = pytest.mark.cluster
+
+STEPS: list[dict[str, Any]] = [{"cordon": {}}, {"drain": {"despite": ["unmanaged"]}}]
+
+
+def condition(site: Site, node: str, kind: str) -> tuple[str, str, str] | None:
+    found = site.cluster.node(node)["status"]["conditions"]
+    return next(
+        ((one["status"], one["reason"], one["message"]) for one in found if one["type"] == kind),
+        None,
+    )
+
+
+def status_of(site: Site, node: str, kind: str) -> str:
+    found = condition(site, node, kind)
+    return "" if found is None else found[0]
+
+
+def blocked_node(site: Site) -> tuple[str, str]:
+    """A node with one pod that a PodDisruptionBudget holds."""
+    node = site.node()
+    pod = site.cluster.create_pod(node=node, running=True, labels={"app": "db"})
+    path = f"/apis/policy/v1/namespaces/{site.cluster.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "db"}}}
+    site.cluster.api.create(path, {"metadata": {"name": "db-budget"}, "spec": spec})
+    site.wait(
+        lambda: site.cluster.api.get(f"{path}/db-budget").get("status", {}).get("currentHealthy"),
+        "the budget",
+    )
+    return node, pod
+
+
+def relax(site: Site) -> None:
+    path = f"/apis/policy/v1/namespaces/{site.cluster.namespace}/poddisruptionbudgets/db-budget"
+    site.cluster.api.patch(
+        path, {"spec": {"minAvailable": 0}}, content_type="application/merge-patch+json"
+    )
+
+
+def results(site: Site, node: str) -> list[tuple[str, str]]:
+    session = site.session(node) or {"holds": [{}]}
+    return [(one["action"], one["result"]) for one in session["holds"][0].get("results", [])]
+
+
+def test_a_node_is_drained_marked_and_the_marks_go_with_the_session(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=STEPS)
+    node = site.node()
+    pod = site.cluster.create_pod(node=node, running=True, grace=30)
+    run()
+    site.says(node, 79)
+
+    site.wait(lambda: "deletionTimestamp" in site.cluster.pod(pod)["metadata"], "its eviction")
+    site.wait(lambda: status_of(site, node, "DrainInProgress") == "True", "the condition")
+    assert status_of(site, node, "Drained") == "False", "an accepted eviction is no end"
+    site.cluster.delete_pod(pod)
+
+    site.wait(lambda: ("drain", "done") in results(site, node), "the drain's result")
+    site.wait(lambda: status_of(site, node, "Drained") == "True", "the condition")
+    said = condition(site, node, "DrainInProgress")
+    assert said is not None
+    assert said[:2] == ("False", "DrainCompleted")
+
+    site.says(node)
+    site.wait(lambda: site.session(node) is None, "recovery")
+    site.wait(lambda: condition(site, node, "Drained") is None, "the marks to go")
+    assert condition(site, node, "DrainInProgress") is None
+    assert condition(site, node, "Ready") is not None, "those of others stay"
+
+
+def test_a_blocker_is_named_in_status_and_condition(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=STEPS)
+    node, pod = blocked_node(site)
+    run()
+    site.says(node, 79)
+
+    site.wait(
+        lambda: "db-budget" in str(site.status_of(node)) and pod in str(site.status_of(node)),
+        "the blocker in the status",
+    )
+    site.wait(
+        lambda: "db-budget" in (condition(site, node, "DrainInProgress") or ("", "", ""))[2],
+        "the blocker in the condition",
+    )
+
+
+def test_a_partial_drain_is_a_failed_one(site: Site, run: Callable[..., Replica]) -> None:
+    site.policy(steps=[STEPS[0], {**STEPS[1], "timeout": "2s"}])
+    node, pod = blocked_node(site)
+    run()
+    site.says(node, 79)
+
+    site.wait(lambda: ("drain", "timed-out") in results(site, node), "the deadline")
+    assert status_of(site, node, "Drained") != "True"
+    assert "deletionTimestamp" not in site.cluster.pod(pod)["metadata"]
+
+
+@pytest.mark.parametrize("by", ["uncordon", "recovery"])
+def test_a_drain_stops_when_it_is_not_wanted_any_more(
+    site: Site, run: Callable[..., Replica], by: str
+) -> None:
+    site.policy(steps=STEPS)
+    node, pod = blocked_node(site)
+    run()
+    site.says(node, 79)
+    site.wait(lambda: status_of(site, node, "DrainInProgress") == "True", "the drain")
+
+    if by == "uncordon":
+        site.cluster.uncordon(node)
+    else:
+        site.says(node)
+    site.wait(lambda: condition(site, node, "DrainInProgress") is None, "its end")
+    relax(site)
+    time.sleep(1.5)
+    assert "deletionTimestamp" not in site.cluster.pod(pod)["metadata"], "nothing is evicted"
+    assert not site.cordoned(node)
+
+
+def test_another_process_goes_on_with_it(site: Site, run: Callable[..., Replica]) -> None:
+    site.policy(steps=STEPS)
+    node, pod = blocked_node(site)
+    first = run()
+    site.says(node, 79)
+    site.wait(lambda: status_of(site, node, "DrainInProgress") == "True", "the drain")
+    first.stop()
+    relax(site)
+    run()
+
+    site.wait(lambda: ("drain", "done") in results(site, node), "the drain's result")
+    assert pod not in site.cluster.pods()
+
+
+def test_dry_run_evicts_nothing(site: Site, run: Callable[..., Replica]) -> None:
+    site.policy(steps=STEPS, mode="DryRun")
+    node = site.node()
+    site.cluster.create_pod(node=node, running=True)
+    run()
+    before = site.cluster.resource_versions()
+    site.says(node, 79)
+    site.wait(lambda: site.status_of(node), "the decision")
+    time.sleep(1.0)
+    after = site.cluster.resource_versions()
+
+    changed = {key for key in before if before[key] != after.get(key)}
+    assert changed == {f"Node/{node}"}, "the agent's own report only"
+    assert site.attempts_on(node) == []

@@ -32,6 +32,10 @@ demo: tools ## The main job on a real API server: a GPU falls off the bus, its n
 test: tools ## All tests, on the real control plane
 	$(PY) -m pytest $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(STAMP) ## The agent's parsers on 10^6 spoilt lines and 10^5 spoilt answers of the kubelet
+	FUZZ_LINES=1000000 $(PY) -m pytest tests/property/agent/test_fuzz.py $(ARGS)
+
 .PHONY: lint
 lint: $(STAMP) ## Format check, ruff, mypy --strict, layer contracts, YAML
 	$(BIN)/ruff format --check .

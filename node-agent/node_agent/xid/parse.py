@@ -135,8 +135,6 @@ def _parse_xid(rest: str, catalogue: Catalogue) -> XidReport | None:
     if head is None:
         return None
     address, pci, code, body = head
-    if code == 0:
-        return None  # there is no Xid 0
     gi, ci = _instances(address)
     pid, process, body = _process(body)
     body, caused_by = _cause(body)
@@ -224,6 +222,8 @@ def _split_head(rest: str) -> tuple[str, str, int, str] | None:
         digits, _, body = tail.lstrip(" ").partition(" ")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_CODE_DIGITS):
             return None
+    if int(digits) == 0:
+        return None  # there is no Xid 0 and no SXid 0
     return address, _pci_of(match), int(digits), body.strip()
 
 

@@ -541,6 +541,7 @@ static void fill_field(struct device *device, struct field *field) {
     if (colon) *colon = '\0';
     const char *type = colon ? found : "ull";
     field->ret = SUCCESS;
+    field->timestamp = 1;
     memset(&field->value, 0, sizeof field->value);
     if (strcmp(type, "err") == 0) field->ret = atoi(value);
     else if (strcmp(type, "d") == 0) { field->type = 0; field->value.d = strtod(value, NULL); }
@@ -550,9 +551,15 @@ static void fill_field(struct device *device, struct field *field) {
     else if (strcmp(type, "si") == 0) { field->type = 5; field->value.si = (int)strtol(value, NULL, 0); }
     else { field->type = 3; field->value.ull = strtoull(value, NULL, 0); }
 }
+
+static int is_tlimit(u32 id) { return id >= 193 && id <= 196; }
 API ret_t nvmlDeviceGetFieldValues(struct device *device, int count, struct field *fields) {
     ENTER(device);
-    for (int i = 0; i < count; i++) fill_field(device, &fields[i]);
+    /* As driver 580: T.Limit fields beside others are left as they are, with ret SUCCESS. */
+    int others = 0;
+    for (int i = 0; i < count; i++) others += !is_tlimit(fields[i].id);
+    for (int i = 0; i < count; i++)
+        if (!others || !is_tlimit(fields[i].id)) fill_field(device, &fields[i]);
     return SUCCESS;
 }
 

@@ -276,7 +276,13 @@ _BLANK_SUMMANDS: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 
 
 def field_number(nvml: Any, answer: Any) -> float | None:
-    """The number in an ``nvmlFieldValue_t``, by its type; None for a type of the future."""
+    """The number in an ``nvmlFieldValue_t``, by its type; None for a type of the future.
+
+    None also for an answer that the driver left as it was given, all zero, with a return code
+    that says success: a real double carries a time.
+    """
+    if answer.valueType == nvml.NVML_VALUE_TYPE_DOUBLE and not answer.timestamp:
+        return None
     members = {
         nvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
         nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",

@@ -145,10 +145,11 @@ class Enumerator:
         return Found(device, handle, instances)
 
     def _fields(self, index: int, raw: Any) -> dict[int, float]:
-        ids = [*LIMIT_FIELDS, _LINK_COUNT, _C2C_LINK_COUNT, _ROW_REMAP_PENDING]
-        answers = self._ask(index, self._nvml.nvmlDeviceGetFieldValues, raw, ids) or ()
+        # Driver 580 leaves the limits unanswered when others are asked in the same call.
+        calls = ([*LIMIT_FIELDS], [_LINK_COUNT, _C2C_LINK_COUNT, _ROW_REMAP_PENDING])
+        ask = self._nvml.nvmlDeviceGetFieldValues
         values = {}
-        for answer in answers:
+        for answer in [one for ids in calls for one in self._ask(index, ask, raw, ids) or ()]:
             value = field_number(self._nvml, answer) if answer.nvmlReturn == 0 else None
             if value is not None:
                 values[int(answer.fieldId)] = value

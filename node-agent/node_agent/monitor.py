@@ -214,6 +214,7 @@ class Monitor:
     def set_healthy(self, before: float) -> SetHealthy:
         """An operator's word, already read as epoch seconds."""
         answer = set_healthy(self.health, before, now=self._wall())
+        self._merger.end(answer.cleared)
         if answer.cleared:
             self._log.info("declared healthy", cleared=[describe(f) for f in answer.cleared])
         self._take(answer.health)

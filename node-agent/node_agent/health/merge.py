@@ -15,14 +15,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from node_agent.health.faults import Seen
+from node_agent.health.faults import OpenFault, Seen
 from node_agent.xid.catalogue import NVLINK5_CODES
-from node_agent.xid.episodes import EpisodeCounter, Source
+from node_agent.xid.episodes import EpisodeCounter, FaultKey, Source
 from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from node_agent.xid.parse import XidReport
 
@@ -95,6 +95,11 @@ class Merger:
         while self._waiting and (not log_works or self._waiting[0][0] <= now):
             found.append(self._count(self._waiting.popleft()[1]))
         return found
+
+    def end(self, faults: Iterable[OpenFault]) -> None:
+        """These faults are over by an operator's word; their next report opens an episode."""
+        for f in faults:
+            self._episodes.end(FaultKey(f.kind, f.pci, f.code, f.subcode, f.gi, f.ci))
 
     @property
     def next_due(self) -> float | None:

@@ -166,6 +166,11 @@ class EpisodeCounter:
             lag=max(0.0, seen_at - min(episode.sources.values())) if new else 0.0,
         )
 
+    def end(self, key: FaultKey) -> None:
+        """Somebody says that this fault is over: what comes from now on is another episode."""
+        for name in [name for name in self._episodes if name[0] == key]:
+            del self._episodes[name]
+
     def _running(self, key: FaultKey, report: XidReport, at: float) -> _Found | None:
         """The episode these lines belong to: of this process, or with either one unknown."""
         pid = report.pid if report.application else None

@@ -256,6 +256,28 @@ def test_a_live_fault_is_told_its_pods_and_history_is_not(make: Callable[..., Mo
     assert {f.code: f.pods for f in monitor.health.faults.values()} == {48: (), 79: ("ml/of-None",)}
 
 
+def test_after_an_operators_word_the_next_fault_is_counted_once(
+    make: Callable[..., Monitor],
+) -> None:
+    monitor = make()
+    monitor.take_log_state(WORKS)
+    monitor.take_scan(DEVICES)
+
+    def fault(pid: int, at: float) -> None:
+        # As the driver prints an Xid 13: first without the process, then with it.
+        for text in ("Graphics SM Warp Exception", f"pid={pid}, name=train, Graphics Exception"):
+            one = Sighting(xid_report(13, text), 1, at, at, at, at)
+            monitor.take_batch(Batch((one,), (), None, caught_up=True))
+
+    fault(7, NOW - 10)
+    monitor.set_healthy(NOW - 5)
+    fault(8, NOW - 1)
+    (open_fault,) = monitor.health.faults.values()
+    assert (open_fault.count, open_fault.lines, open_fault.pid) == (1, 2, 8)
+    (total,) = monitor.health.totals.values()
+    assert (total.episodes, total.lines) == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "hold"),
     [

@@ -10,14 +10,17 @@ GPM metric over one second, as NVML gives it. `microseconds`: what a call costs,
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pynvml as nvml
 
 from node_agent.nvml.collect import field_number
+from tests.bench.figures import memory_mb
 
 
 _MIB: Final = 1024 * 1024
@@ -68,8 +71,10 @@ VALUES: Final[dict[str, Callable[[Any], float]]] = {
 
 def main(only_values: bool) -> None:  # noqa: FBT001 - one switch of a script
     """Print it."""
+    before = memory_mb(os.getpid())
     nvml.nvmlInit()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    after = memory_mb(os.getpid())
     answer: dict[str, object] = {"values": values(handle)}
     if not only_values:
         answer |= {
@@ -78,6 +83,8 @@ def main(only_values: bool) -> None:  # noqa: FBT001 - one switch of a script
             "name": _text(nvml.nvmlDeviceGetName, handle),
             "uuid": _text(nvml.nvmlDeviceGetUUID, handle),
             "pci": nvml.nvmlDeviceGetPciInfo(handle).busId,
+            "init_mb": [round(before, 1), round(after, 1)],
+            "init_loads_libcuda": "libcuda.so" in Path("/proc/self/maps").read_text("ascii"),
             "event_types": f"{nvml.nvmlDeviceGetSupportedEventTypes(handle):#x}",
             "fields": fields(handle),
             "links": links(handle),

@@ -91,6 +91,14 @@ class RequestGiven(Model):
     reason: str = Field(default="", description="Why.")
 
 
+class ApproveGiven(Model):
+    """`remediator approve NODE`: a person's yes to the step that waits for one."""
+
+    policy: str = Field(default="", description="Whose step; default: each that waits.")
+    by: str = Field(default="alice", description="Who.")
+    expires: Duration = Field(default=3600.0, description="For how long it is good.")
+
+
 class PauseGiven(Model):
     """`remediator pause`."""
 
@@ -170,7 +178,7 @@ class SourceGiven(Model):
 
 ON_NODES: Final = (
     "xid", "sxid", "condition", "clear", "reboot", "kubelet", "agent", "cordon", "uncordon",
-    "taint", "untaint", "labels", "annotations", "request", "delete", "query",
+    "taint", "untaint", "labels", "annotations", "request", "approve", "delete", "query",
 )  # fmt: skip
 """Happenings that are about nodes."""
 ON_ALL: Final = (
@@ -219,6 +227,7 @@ class Happens(Model):
     labels: dict[LabelKey, str] | None = Field(default=None, description="Set; empty removes.")
     annotations: dict[LabelKey, str] | None = Field(default=None, description="As labels.")
     request: RequestGiven | None = Field(default=None, description="`remediator VERB NODE`.")
+    approve: ApproveGiven | None = Field(default=None, description="`remediator approve NODE`.")
     delete: Empty | None = Field(default=None, description="The Node object is deleted.")
     query: QueryGiven | None = Field(default=None, description="A query's answer.")
     alert: AlertGiven | None = Field(default=None, description="An alert fires or ends.")

@@ -6,10 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from node_agent.contract import Fault, FaultKind
-from remediator.decide.session import REQUEST_ANNOTATION, Request, encode
+from remediator.decide.session import (
+    APPROVAL_ANNOTATION,
+    REQUEST_ANNOTATION,
+    SESSION_ANNOTATION,
+    Approval,
+    Request,
+    decode_session,
+    encode,
+    encode_approvals,
+)
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.given import (
+    ApproveGiven,
     ClearGiven,
     CodeGiven,
     ConditionGiven,
@@ -81,6 +91,27 @@ def _request(node: Node, given: RequestGiven, now: float) -> Node:
     return on.with_texts(node, annotations={REQUEST_ANNOTATION: encode(asked)})
 
 
+def _approve(node: Node, given: ApproveGiven, now: float) -> Node:
+    """Approve every step that waits now; without one nothing is written."""
+    text = node.annotations.get(SESSION_ANNOTATION)
+    if text is None:
+        return node
+    session = decode_session(text, node_uid=node.uid)
+    found = tuple(
+        Approval(
+            session=session.id,
+            policy=hold.policy,
+            step=hold.step,
+            by=given.by,
+            at=on.stamp(now),
+            expires=on.stamp(now + given.expires),
+        )
+        for hold in session.holds
+        if given.policy in {"", hold.policy}
+    )
+    return on.with_texts(node, annotations={APPROVAL_ANNOTATION: encode_approvals(found)})
+
+
 def _cordon(node: Node, _given: Empty, _now: float) -> Node:
     return on.cordoned(node, unschedulable=True)
 
@@ -112,6 +143,7 @@ CHANGES: Final[Mapping[str, Callable[[Node, Any, float], Node]]] = {
     "clear": _clear,
     "kubelet": _kubelet,
     "request": _request,
+    "approve": _approve,
     "cordon": _cordon,
     "uncordon": _uncordon,
     "taint": _taint,

@@ -262,6 +262,16 @@ PASSING: dict[str, tuple[str, str]] = {
             nodes: [{at: 6m, phase: left-alone}]
         """,
     ),
+    "a step that waits for a person goes on when one says yes": (
+        "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {approve: {}}, {event: {}}]",
+        """
+        - name: t
+          timeline: [{at: 5m, xid: {code: 79}}, {at: 9m, approve: {by: ann}}]
+          expect:
+            holds: [{guard: approval, at: 6m}]
+            steps: [{step: approve, at: 9m}, {step: event, at: 9m}]
+        """,
+    ),
     "times of day for windows": (
         BUS + '\n  windows: [{start: "22:00", end: "23:00"}]',
         """

@@ -159,9 +159,6 @@ def _leave(
         since = past.terminating.get(pod.uid, now)
         said.left.append(Left(pod.name, Cause.TERMINATING, verdict.why, since))
         return
-    if verdict.order > turn:
-        said.left.append(Left(pod.name, Cause.ORDER, f"its order is {verdict.order}"))
-        return
     rule = verdict.rule
     if rule is not None and rule.wait_completion is not None and not pod.completed:
         limit = rule.wait_completion.max_wait
@@ -171,6 +168,9 @@ def _leave(
             return
     if verdict.protection is not None:
         said.left.append(Left(pod.name, _PROTECTIONS[verdict.protection], verdict.why))
+        return
+    if verdict.order > turn:
+        said.left.append(Left(pod.name, Cause.ORDER, f"its order is {verdict.order}"))
         return
     if strict:
         said.left.append(Left(pod.name, Cause.STRICT, "strict: another pod is protected"))

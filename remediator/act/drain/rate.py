@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
+
+
+TICK: Final = 0.001
+"""Seconds of the shortest wait: a rest of rounding must not become a busy loop."""
 
 
 class EvictionRate:
@@ -30,7 +35,7 @@ class EvictionRate:
         """Wait until one more request may be sent."""
         async with self._turn:
             while (wait := self._missing()) > 0:  # noqa: ASYNC110 - tokens come by time
-                await asyncio.sleep(wait)
+                await asyncio.sleep(max(wait, TICK))
             self._tokens -= 1.0
 
     def pause(self, seconds: float) -> None:

@@ -1,0 +1,347 @@
+"""Where alerts, answers and nodes meet: facts of each node, and of the cluster, for the fleet.
+
+    polls, webhook --> books --> placing --+
+    queries ------> query books -----------+--> board --> Fleet.set_signals, Fleet.surround
+    watch of nodes --> index --------------+
+
+`publish` is called after each change, and often enough for silence to be noticed. Only nodes
+whose facts changed are touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, Protocol
+
+from remediator.clock import Clock
+from remediator.decide.facts import (
+    AGENTS,
+    WATCH,
+    AlertFact,
+    ClusterFacts,
+    SourceFact,
+)
+from remediator.decide.sanity import agents_now
+from remediator.decide.signal_clauses import ALERTMANAGER, PROMETHEUS, names
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.when import AlertClause, Clauses, QueryClause
+from remediator.signals.alertbook import AlertBook, Entry
+from remediator.signals.alerts import Alert, Identity
+from remediator.signals.fleet import Fleet
+from remediator.signals.placing import Placing
+from remediator.signals.queries import INTERVALS_FRESH, Answered, QueryBook, queries_of
+from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
+
+
+AGENTS_SECONDS: Final = 20.0
+"""Between two looks at all heartbeats."""
+MAX_NAMED: Final = 5
+"""Refused alerts named in the status; the metric counts all."""
+MAX_QUERY: Final = 80
+
+
+class Observer(Protocol):
+    """Whoever counts."""
+
+    def unresolved(self, reason: str) -> None:
+        """An alert was refused: it names no node."""
+
+
+class Board:
+    """Facts from all sources.
+
+    Args:
+        cluster: which sources there are.
+        fleet: gets the facts.
+        index: the nodes, by what may name them.
+        clock: the controller's.
+        observer: counts refusals.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterSpec,
+        fleet: Fleet,
+        index: NodeIndex,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        now = clock.now()
+        self.books = {one.name: AlertBook(one, now=now) for one in cluster.alertmanagers}
+        self.queries: dict[str, QueryBook] = {}
+        self.pods: dict[PodKey, PodPlace] = {}
+        self._prometheus = {one.name: one for one in cluster.prometheus}
+        self._answering = {
+            one.name: SourceFact(ok=False, since=now, why="no query has been answered yet")
+            for one in cluster.prometheus
+        }
+        self._placings = {
+            name: Placing(book, index=index, pods=self.pods) for name, book in self.books.items()
+        }
+        self._cluster, self._fleet, self._index = cluster, fleet, index
+        self._clock, self._observer = clock, observer
+        self._watch: SourceFact | None = None
+        self._agents: SourceFact | None = None
+        self._agents_due = now
+        self._polls: dict[str, int] = {}
+        self._since: dict[tuple[str, str], dict[str, float]] = {}
+        self._uids: dict[str, str] = {}
+        self._index_seen = -1
+        self._firing: dict[tuple[str, Identity], AlertFact] = {}
+        self._named: tuple[AlertClause, ...] = ()
+        self._unless: tuple[AlertClause, ...] = ()
+        self._unasked: tuple[QueryClause, ...] = ()
+        self._touched: set[str] = set()
+
+    # -- what policies ask -------------------------------------------------------------------
+
+    def use(self, policies: Iterable[RemediationPolicy]) -> None:
+        """Ask what these policies ask, and no more what only others did."""
+        policies = tuple(policies)
+        self._named = tuple(one for policy in policies for one in _alert_clauses(policy))
+        self._unless = tuple(
+            entry.alert
+            for policy in policies
+            for entry in policy.spec.unless
+            if entry.alert is not None
+        )
+        wanted = queries_of(policies)
+        self._unasked = ()
+        for key in [key for key in self.queries if key not in wanted]:
+            self._touched |= self.queries.pop(key).facts.keys()
+        for key, clause in wanted.items():
+            source = self._source_of(clause)
+            if not source:
+                self._unasked = (*self._unasked, clause)
+            elif key not in self.queries:
+                lasts = INTERVALS_FRESH * clause.interval + self._prometheus[source].timeout
+                self.queries[key] = QueryBook(clause, source=source, lasts=lasts)
+
+    def _source_of(self, clause: QueryClause) -> str:
+        if clause.source is not None:
+            return clause.source if clause.source in self._prometheus else ""
+        return next(iter(self._prometheus), "")
+
+    # -- what sources say --------------------------------------------------------------------
+
+    def answered(self, key: str, answer: Answered) -> None:
+        """Take in an answer, unless nobody asks any more."""
+        book = self.queries.get(key)
+        if book is not None:
+            self._touched |= book.take(answer, self._index)
+
+    def misread(self, key: str, *, why: str) -> None:
+        """Take in that a query is wrong, or that its answer says nothing about nodes."""
+        if key in self.queries:
+            self.queries[key].problem = why
+
+    def answering(self, source: str, *, why: str) -> None:
+        """Take in whether a Prometheus answers; ``why`` "": it does."""
+        before = self._answering[source]
+        since = before.since if before.ok is not bool(why) else self._clock.now()
+        self._answering[source] = SourceFact(ok=not why, since=since, why=why)
+
+    def watching(self, *, why: str) -> None:
+        """Take in whether our watch of the nodes goes on; ``why`` "": it does."""
+        before = self._watch
+        same = before is not None and before.ok is not bool(why)
+        since = before.since if same and before is not None else self._clock.now()
+        self._watch = SourceFact(ok=not why, since=since, why=why)
+
+    def wanted_pods(self) -> set[PodKey]:
+        """Return the pods whose place would help to place an alert; put them into ``pods``."""
+        return {key for one in self._placings.values() for key in one.wanted()}
+
+    # -- what people see ---------------------------------------------------------------------
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what is amiss: sources that fail, and alerts of policies that name no node."""
+        known = self._fleet.cluster_facts.sources
+        lines = [f"{name}: {one.why}" for name, one in known.items() if not one.ok]
+        refused = [
+            f"alert {one.alert.name} of {name} is about no node: {one.why}"
+            for name, placing in self._placings.items()
+            for one in placing.refusals()
+            if self._is_named(name, one.alert)
+        ]
+        more = len(refused) - MAX_NAMED
+        lines += refused[:MAX_NAMED]
+        lines += [f"{more} more alerts that policies name are about no node"] if more > 0 else []
+        lines += [line for book in self.queries.values() for line in _troubles(book)]
+        lines += [
+            f"query {_asked(one)}: no Prometheus {one.source or ''} is configured"
+            for one in self._unasked
+        ]
+        return tuple(lines)
+
+    def refusals(self) -> Counter[str]:
+        """Count the alerts that are about no node, by reason: also those no policy names."""
+        return Counter(
+            one.reason.value for placing in self._placings.values() for one in placing.refusals()
+        )
+
+    def _is_named(self, source: str, alert: Alert) -> bool:
+        fact = AlertFact(
+            source=source,
+            name=alert.name,
+            labels=dict(alert.identity),
+            since=0.0,
+            seen=0.0,
+            starts_at=0.0,
+        )
+        return any(names(clause, fact) for clause in self._named)
+
+    # -- what comes of it --------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Give the fleet what changed."""
+        now = self._clock.now()
+        if self._index.version != self._index_seen:
+            self._forget_nodes()
+        matters = False
+        for name, placing in self._placings.items():
+            book = self.books[name]
+            changed = book.take_changed()
+            nodes, refused = placing.update(changed)
+            self._touched |= nodes
+            for reason in refused:
+                self._observer.unresolved(reason.value)
+            matters = self._refresh(name, book, changed) or matters
+        for node in self._touched:
+            self._tell(node)
+        self._touched = set()
+        self._surround(now, matters=matters)
+
+    def _forget_nodes(self) -> None:
+        """Drop what was said of nodes that are gone or others now."""
+        self._index_seen = self._index.version
+        for node, uid in list(self._uids.items()):
+            if self._index.uid(node) != uid:
+                del self._uids[node]
+                self._since.pop((node, uid), None)
+                self._touched.add(node)
+                for book in self.queries.values():
+                    book.forget([node])
+
+    def _refresh(self, name: str, book: AlertBook, changed: set[Identity]) -> bool:
+        """Restate the alerts of one source; tell whether an ``unless`` may see it otherwise."""
+        relevant = False
+        for identity in changed:
+            key = (name, identity)
+            before, entry = self._firing.pop(key, None), book.entries.get(identity)
+            after = None if entry is None else _fact(name, identity, entry)
+            if after is not None:
+                self._firing[key] = after
+            relevant = relevant or any(
+                one is not None and names(clause, one)
+                for clause in self._unless
+                for one in (before, after)
+            )
+        if book.polls != self._polls.get(name):
+            self._polls[name] = book.polls
+            for identity, entry in book.entries.items():
+                self._firing[name, identity] = replace(
+                    self._firing[name, identity], seen=entry.seen
+                )
+            self._touched.update(self._placings[name].nodes())
+        return relevant
+
+    def _tell(self, node: str) -> None:
+        """Give the fleet all that is known of one node."""
+        uid = self._index.uid(node)
+        if not uid:
+            return
+        self._uids[node] = uid
+        queries = {
+            key: book.facts[node] for key, book in self.queries.items() if node in book.facts
+        }
+        self._fleet.set_signals(node, alerts=self._alerts_of(node, uid), queries=queries)
+
+    def _alerts_of(self, node: str, uid: str) -> tuple[AlertFact, ...]:
+        """Return its alerts. Those of one fault instance share the time it was first seen."""
+        found = [
+            self._firing[name, identity]
+            for name, placing in self._placings.items()
+            for identity in placing.on(node)
+        ]
+        before = self._since.get((node, uid), {})
+        since: dict[str, float] = {}
+        for one in found:
+            earliest = min(one.since, before.get(one.instance, one.since))
+            since[one.instance] = min(earliest, since.get(one.instance, earliest))
+        self._since[node, uid] = since
+        return tuple(replace(one, since=since[one.instance]) for one in found)
+
+    def _surround(self, now: float, *, matters: bool) -> None:
+        before = self._fleet.cluster_facts
+        sources = self._sources(now)
+        queries = {
+            key: known
+            for key, book in self.queries.items()
+            if (known := book.result_at(now)) is not None
+        }
+        levels = {name: (one.ok, one.alive) for name, one in sources.items()}
+        matters = (
+            matters
+            or levels != {name: (one.ok, one.alive) for name, one in before.sources.items()}
+            or queries != before.queries
+        )
+        facts = ClusterFacts(alerts=tuple(self._firing.values()), sources=sources, queries=queries)
+        self._fleet.surround(facts, matters=matters)
+
+    def _sources(self, now: float) -> dict[str, SourceFact]:
+        found = {ALERTMANAGER + name: book.source(now) for name, book in self.books.items()}
+        found |= {PROMETHEUS + name: fact for name, fact in self._answering.items()}
+        if now >= self._agents_due:
+            self._agents_due = now + AGENTS_SECONDS
+            self._agents = agents_now(
+                self._fleet.all(), sanity=self._cluster.sanity, before=self._agents, now=now
+            )
+        if self._agents is not None:
+            found[AGENTS] = self._agents
+        if self._watch is not None:
+            found[WATCH] = self._watch
+        return found
+
+
+def _fact(source: str, identity: Identity, entry: Entry) -> AlertFact:
+    return AlertFact(
+        source=source,
+        name=entry.alert.name,
+        labels=dict(identity),
+        since=entry.since,
+        seen=entry.seen,
+        starts_at=entry.alert.starts_at,
+        suppressed=entry.suppressed,
+    )
+
+
+def _troubles(book: QueryBook) -> Iterator[str]:
+    if book.problem:
+        yield f"query {_asked(book.clause)}: {book.problem}"
+    if book.refused:
+        yield (
+            f"query {_asked(book.clause)}: {len(book.refused)} series are about no node,"
+            f" such as: {book.refused[0].why}"
+        )
+
+
+def _asked(clause: QueryClause) -> str:
+    return " ".join(clause.promql.split())[:MAX_QUERY]
+
+
+def _alert_clauses(policy: RemediationPolicy) -> Iterator[AlertClause]:
+    for entry in policy.spec.when:
+        yield from _within(entry)
+
+
+def _within(entry: Clauses) -> Iterator[AlertClause]:
+    if entry.alert is not None:
+        yield entry.alert
+    for key in ("all", "any"):
+        for below in getattr(entry, key, None) or ():
+            yield from _within(below)

@@ -1,0 +1,192 @@
+"""Answers of Prometheus to facts: which nodes a query names, and since when.
+
+No data is no answer about any node: a node that is not in a result is neither bad nor well. To
+be well it has to be in the result of ``clearedBy``. What is no vector, is too large, or carries
+times that are far from ours is refused as a whole; what was known before then grows stale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from remediator.decide.facts import QueryFact
+from remediator.policy.model import RemediationPolicy
+from remediator.policy.when import Clauses, QueryClause
+from remediator.signals.resolve import Found, NodeIndex, Refused, Rules, Subject, resolve
+
+
+MAX_SERIES: Final = 50_000
+INTERVALS_FRESH: Final = 3
+"""An answer holds for so many intervals, and the time that a query may take."""
+_POINT: Final = 2
+"""Items of a point: its time and its value."""
+
+
+class QueryUnreadableError(ValueError):
+    """An answer that says nothing about nodes; ``str()`` says why, and what to write."""
+
+
+class ClockError(ValueError):
+    """An answer of another time than ours: nothing that this server says can be placed."""
+
+
+class Sample(NamedTuple):
+    """One series of a vector."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Answered(NamedTuple):
+    """What came back for one clause. ``cleared`` None: not asked, or not answered."""
+
+    named: tuple[Sample, ...]
+    cleared: tuple[Sample, ...] | None
+    at: float
+
+
+def read_vector(result: Any, *, now: float, skew: float) -> tuple[Sample, ...]:
+    """Read ``data.result`` of an instant query.
+
+    Series without a number (NaN, histograms) are left out: they say nothing.
+
+    Args:
+        result: the decoded JSON.
+        now: epoch seconds.
+        skew: seconds that a sample's time may differ from it.
+
+    Raises:
+        QueryUnreadableError: it is no vector, or too long.
+        ClockError: it is of another time.
+    """
+    if not isinstance(result, list):
+        raise QueryUnreadableError("the answer is no result of a query")
+    if len(result) == _POINT and not isinstance(result[0], dict):
+        raise QueryUnreadableError(
+            "the result is one number or text without labels, and names no node:"
+            " write a query that gives a vector"
+        )
+    if len(result) > MAX_SERIES:
+        raise QueryUnreadableError(
+            f"{len(result)} series, and at most {MAX_SERIES} are read: narrow the query"
+        )
+    samples = (_sample(one, now, skew) for one in result)
+    return tuple(one for one in samples if one is not None)
+
+
+def _sample(series: Any, now: float, skew: float) -> Sample | None:
+    if not isinstance(series, dict):
+        raise QueryUnreadableError("the answer is no result of a query")
+    if "values" in series or "histograms" in series:
+        raise QueryUnreadableError(
+            "the result is a range of values: write an instant query, without [5m] at its end"
+        )
+    labels: Any = series.get("metric")
+    point: Any = series.get("value", series.get("histogram"))
+    try:
+        if not isinstance(labels, dict) or len(point) != _POINT:
+            raise QueryUnreadableError("the answer is no result of a query")
+        at = float(point[0])
+        value = math.nan if "histogram" in series else float(point[1])
+    except (TypeError, ValueError):
+        raise QueryUnreadableError("the answer is no result of a query") from None
+    if not abs(at - now) <= skew:
+        raise ClockError(
+            f"its clock and ours differ by {abs(at - now):.0f} s, and at most {skew:.0f} s are"
+            " believed: check the time on both sides"
+        )
+    if math.isnan(value):
+        return None
+    return Sample({str(key): str(text) for key, text in labels.items()}, value)
+
+
+def queries_of(policies: Iterable[RemediationPolicy]) -> dict[str, QueryClause]:
+    """Return every query that policies ask, by its key."""
+    found = (one for policy in policies for one in _clauses(policy))
+    return {one.key: one for one in found}
+
+
+def _clauses(policy: RemediationPolicy) -> Iterator[QueryClause]:
+    for entry in policy.spec.when:
+        yield from _within(entry)
+    yield from (entry.query for entry in policy.spec.unless if entry.query is not None)
+
+
+def _within(entry: Clauses) -> Iterator[QueryClause]:
+    if entry.query is not None:
+        yield entry.query
+    for key in ("all", "any"):
+        for below in getattr(entry, key, None) or ():
+            yield from _within(below)
+
+
+class QueryBook:
+    """The facts that one clause gives about nodes.
+
+    Args:
+        clause: what is asked.
+        source: the name of the Prometheus that is asked.
+        lasts: seconds for which an answer holds.
+    """
+
+    def __init__(self, clause: QueryClause, *, source: str, lasts: float) -> None:
+        self.clause = clause
+        self.source = source
+        self.facts: dict[str, QueryFact] = {}
+        self.refused: tuple[Refused, ...] = ()
+        self.problem = ""
+        self.has_result: bool | None = None
+        self._lasts = lasts
+        self._fresh_until = 0.0
+
+    def result_at(self, now: float) -> bool | None:
+        """Tell whether there is any result, for ``unless``; None: not known now."""
+        return self.has_result if now < self._fresh_until else None
+
+    def take(self, answered: Answered, index: NodeIndex) -> set[str]:
+        """Take in an answer; return the nodes about which anything was or is known."""
+        before, at = self.facts, answered.at
+        named, refused = self._nodes(answered.named, index)
+        cleared = self._nodes(answered.cleared or (), index)[0]
+        self.refused, self.has_result = tuple(refused), bool(answered.named)
+        self.problem, self._fresh_until = "", at + self._lasts
+        self.facts = {
+            node: self._fact(before.get(node), value, at, holds=True)
+            for node, value in named.items()
+        }
+        for node, value in cleared.items():
+            if node not in self.facts:
+                self.facts[node] = self._fact(before.get(node), value, at, holds=False)
+        return {*before, *self.facts}
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """Forget nodes that are gone, or that are others of the same name now."""
+        for node in nodes:
+            self.facts.pop(node, None)
+
+    def _nodes(
+        self, samples: Iterable[Sample], index: NodeIndex
+    ) -> tuple[dict[str, float], list[Refused]]:
+        rules = Rules(self.clause.node_from)
+        found: dict[str, float] = {}
+        refused = []
+        for one in samples:
+            answer = resolve(Subject(one.labels), rules, index, {})
+            if isinstance(answer, Found):
+                found[answer.node] = max(one.value, found.get(answer.node, one.value))
+            elif isinstance(answer, Refused):
+                refused.append(answer)
+        return found, refused
+
+    def _fact(self, before: QueryFact | None, value: float, at: float, *, holds: bool) -> QueryFact:
+        same = before is not None and before.holds is holds and at < before.fresh_until
+        return QueryFact(
+            holds=holds,
+            since=before.since if same and before is not None else at,
+            seen=at,
+            fresh_until=at + self._lasts,
+            value=value,
+            source=self.source,
+        )

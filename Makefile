@@ -61,6 +61,10 @@ bench-storm: tools ## 1,000 nodes turn bad within a second: cordons/s against ba
 bench-memory: tools ## Controller memory and heartbeat cost with 5,000 nodes
 	$(PY) -m tests.bench.memory
 
+.PHONY: bench-decide
+bench-decide: .venv/.ready ## Deciding alone: one node under 100 policies, and all of 5,000 nodes
+	$(PY) -m tests.bench.decide
+
 .PHONY: bench-agent
 bench-agent: tools ## Agent memory, idle CPU and log-storm throughput
 	$(PY) -m tests.bench.agent

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from remediator.decide.admit import Verdicts, admit
+from remediator.decide.answer import CLEAR
+from remediator.decide.calm import calm
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Decision, Effect, Outcome, SendMessage, Urgency
 from remediator.decide.draft import World
 from remediator.decide.endings import waived
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
-from remediator.decide.guards.breaker import leave, note
+from remediator.decide.guards.breaker import is_forgotten, leave, note
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
     Look,
@@ -63,8 +66,9 @@ def decide(
     ``cluster_facts``: alerts, queries and sources beside the nodes.
     """
     alarms: dict[str, list[Effect]] = {}
+    sides = _sides(nodes, policies, ledger.cluster, world)
     looks = [
-        _look(one, policies, ledger, alarms, world=world, now=now, cluster_facts=cluster_facts)
+        _look(one, sides[one.mode], ledger, alarms, now=now, cluster_facts=cluster_facts)
         for one in nodes
     ]
     verdicts = admit((one for look in looks for one in _candidates(look, ledger, now)), ledger, now)
@@ -83,44 +87,89 @@ def decide(
 
 def effective_mode(policy: RemediationPolicy, facts: NodeFacts, cluster: ClusterSpec) -> Mode:
     """Return the strictest of what the cluster, the policy and the node allow."""
-    own = Mode.DRY_RUN if facts.mode is NodeMode.DRY_RUN else Mode.ENFORCE
-    ranks = _STRICT[policy.spec.mode], _STRICT[cluster.mode], _STRICT[own]
-    return _BY_STRICTNESS[min(ranks)]
-
-
-_BY_STRICTNESS = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
-_STRICT = {mode: rank for rank, mode in enumerate(_BY_STRICTNESS)}
+    mode, most = policy.spec.mode, cluster.mode
+    if mode is Mode.DISABLED or most is Mode.DISABLED:
+        return Mode.DISABLED
+    if Mode.DRY_RUN in (mode, most) or facts.mode is NodeMode.DRY_RUN:
+        return Mode.DRY_RUN
+    return Mode.ENFORCE
 
 
 _WORLD_OF = {Mode.ENFORCE: World.REAL, Mode.DRY_RUN: World.VIRTUAL}
 
 
+class _Side(NamedTuple):
+    """The policies in force, for nodes of one mode: those of this world, and the others."""
+
+    mine: list[ActivePolicy]
+    others: list[ActivePolicy]
+
+
+def _sides(
+    nodes: Sequence[NodeFacts], policies: Policies, cluster: ClusterSpec, world: World
+) -> dict[NodeMode, _Side]:
+    """Tell once for all nodes of a mode which policies belong to this world."""
+    sides: dict[NodeMode, _Side] = {}
+    for facts in nodes:
+        if facts.mode in sides:
+            continue
+        side = sides[facts.mode] = _Side([], [])
+        for active in policies.active.values():
+            world_of = _WORLD_OF.get(effective_mode(active.policy, facts, cluster))
+            (side.mine if world_of is world else side.others).append(active)
+    return sides
+
+
 def _look(
     facts: NodeFacts,
-    policies: Policies,
+    side: _Side,
     ledger: Ledger,
     alarms: dict[str, list[Effect]],
     *,
-    world: World,
     now: float,
     cluster_facts: ClusterFacts,
 ) -> Look:
-    """Match all policies of this world against a node, and let the breakers count."""
+    """Match all policies of this world against a node, and let the breakers count.
+
+    Of a calm node without a session nobody asks what each of the policies says.
+    """
+    uid, quiet = facts.uid, calm(facts, now)
+    nobody_asks = facts.session is None and not facts.history.waivers
     matched: dict[str, Matched] = {}
-    for name, active in policies.active.items():
-        spec = active.policy.spec
-        if _WORLD_OF.get(effective_mode(active.policy, facts, ledger.cluster)) is not world:
-            leave(active, facts.uid, ledger)
+    looks: list[float] = [] if quiet is None else [quiet.until]
+    selected: dict[str, bool] = {}  # many policies select alike
+    for active in side.others:
+        leave(active, uid, ledger)
+    for active in side.mine:
+        policy, selects = active.policy, active.policy.selects
+        mine = selected.get(selects)
+        if mine is None:
+            mine = facts.gpu and selector_matches(policy.spec.nodes.selector, facts.labels)
+            selected[selects] = mine
+        if not mine:
+            leave(active, uid, ledger)
             continue
-        if not facts.gpu or not selector_matches(spec.nodes.selector, facts.labels):
-            leave(active, facts.uid, ledger)
-            continue
-        found = match(active.policy, facts, now, cluster_facts)
+        if quiet is not None and quiet.vouches(policy.agent_types):
+            if nobody_asks:
+                if not is_forgotten(active, uid, ledger):
+                    note(active, facts, CLEAR, ledger, now)
+                continue
+            found = CLEAR
+        else:
+            found = match(policy, facts, now, cluster_facts)
+            if found.next_look is not None:
+                looks.append(found.next_look)
         since, opened = note(active, facts, found, ledger, now)
-        matched[name] = Matched(active, found, since)
+        matched[policy.name] = Matched(active, found, since)
         if opened:
-            alarms.setdefault(facts.uid, []).append(_alarm(name, ledger))
-    return Look(facts, matched, cluster_facts)
+            alarms.setdefault(uid, []).append(_alarm(policy.name, ledger))
+    return Look(
+        facts,
+        matched,
+        cluster_facts,
+        holding=tuple(one for one in matched.values() if one.match.holds),
+        next_look=min(looks, default=None),
+    )
 
 
 def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
@@ -154,11 +203,10 @@ def _forget_held(looks: list[Look], verdicts: Verdicts, ledger: Ledger) -> None:
     """Forget since when a step is held where none is held any more."""
     if not ledger.held_since:
         return
-    for look in looks:
-        uid = look.facts.uid
-        for name in look.matched:
-            if verdicts.get((uid, name)) is None:
-                ledger.held_since.pop((name, uid), None)
+    looked = {look.facts.uid for look in looks}
+    for name, uid in [key for key in ledger.held_since if key[1] in looked]:
+        if verdicts.get((uid, name)) is None:
+            del ledger.held_since[name, uid]
 
 
 def _alarm(source: str, ledger: Ledger) -> SendMessage:

@@ -31,11 +31,10 @@ class Look:
     facts: NodeFacts
     matched: Mapping[str, Matched] = field(default_factory=dict)
     cluster_facts: ClusterFacts = NOTHING_KNOWN
-
-    @property
-    def holding(self) -> list[Matched]:
-        """The policies that match now."""
-        return [one for one in self.matched.values() if one.match.holds]
+    holding: tuple[Matched, ...] = ()
+    """The policies that match now."""
+    next_look: float | None = None
+    """When an answer may change without a new fact."""
 
 
 def uncordoned(facts: NodeFacts, session: Session) -> bool:

@@ -45,12 +45,19 @@ def match(
     cluster_facts: ClusterFacts = NOTHING_KNOWN,
 ) -> Match:
     """Evaluate ``when`` of a policy: any entry; within an entry, all keys."""
-    return any_of([match_entry(when, facts, now, cluster_facts) for when in policy.spec.when])
+    entries = policy.spec.when
+    if len(entries) == 1:
+        return match_entry(entries[0], facts, now, cluster_facts)
+    return any_of([match_entry(one, facts, now, cluster_facts) for one in entries])
 
 
 def match_entry(entry: Clauses, facts: NodeFacts, now: float, cluster: ClusterFacts) -> Match:
     """Evaluate one entry: all its keys must hold."""
-    return all_of([_EVALUATE[key](getattr(entry, key), facts, cluster, now) for key in entry.given])
+    given = entry.given
+    if len(given) == 1:
+        key, clause = given[0]
+        return _EVALUATE[key](clause, facts, cluster, now)
+    return all_of([_EVALUATE[key](clause, facts, cluster, now) for key, clause in given])
 
 
 def _all(entries: Sequence[Clauses], facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:

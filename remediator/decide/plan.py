@@ -66,8 +66,7 @@ def plan(
     if session is not None and not unusable_session(facts):
         draft.under_way = under_way(facts)
         draft.working = {step.work_class: hold.policy for hold, step in works_of(session)}
-    for one in look.matched.values():
-        draft.look_at(one.match.next_look)
+    draft.look_at(look.next_look)
     _plan(draft, look, verdicts, outcomes)
     holding = look.holding
     admitted = any(verdicts.get((facts.uid, name), NOT_ASKED) is None for name in look.matched)

@@ -230,6 +230,19 @@ class RemediationPolicy(Model):
         return self.metadata.name
 
     @cached_property
+    def agent_types(self) -> frozenset[str] | None:
+        """Of the whole ``when``; see :attr:`Clauses.agent_types`."""
+        asked = [entry.agent_types for entry in self.spec.when]
+        if any(types is None for types in asked):
+            return None
+        return frozenset().union(*(types for types in asked if types is not None))
+
+    @cached_property
+    def selects(self) -> str:
+        """The nodes' selector as text: equal for policies that select alike."""
+        return self.spec.nodes.selector.model_dump_json()
+
+    @cached_property
     def version(self) -> str:
         """Short hash of the spec: changes with its meaning, not with its formatting."""
         meaning = self.spec.model_dump(mode="json", by_alias=True)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from node_agent.contract import MAX_TIMES, Severity
+from node_agent.contract import MAX_TIMES, ConditionType, Severity
 from remediator.policy.base import Model, schema_keywords
 from remediator.policy.expression import check
 from remediator.policy.quantities import Duration
@@ -221,6 +221,7 @@ class AttemptsClause(Model):
 
 FILTERS: Final = ("attempts", "cel")
 """Keys that name no fault of their own, and so nothing that could clear."""
+_AGENT_TYPES: Final = frozenset(ConditionType)
 _CLAUSES: Final = ("xid", "sxid", "condition", "alert", "query", "count", *FILTERS)
 
 
@@ -244,9 +245,29 @@ class Clauses(Model):
     )
 
     @cached_property
-    def given(self) -> tuple[str, ...]:
-        """The keys that are set."""
-        return tuple(_given(self))
+    def given(self) -> tuple[tuple[str, Any], ...]:
+        """The keys that are set, each with what it asks."""
+        return tuple((key, getattr(self, key)) for key in _given(self))
+
+    @cached_property
+    def agent_types(self) -> frozenset[str] | None:
+        """The agent's conditions whose ``False`` is all that it takes to say "not there".
+
+        None if anything else is asked, too. Filters ask nothing where no fault is.
+        """
+        types: set[str] = set()
+        for key, clause in self.given:
+            if key in FILTERS:
+                continue
+            if key in {"xid", "sxid", "count"}:
+                types.add(ConditionType.XID_ERROR)
+            elif key == "condition" and clause.status == "True" and clause.type in _AGENT_TYPES:
+                types.add(clause.type)
+            elif key in {"all", "any"} and all(one.agent_types is not None for one in clause):
+                types.update(*(one.agent_types for one in clause))
+            else:
+                return None
+        return frozenset(types)
 
     @model_validator(mode="after")
     def _names_a_fault(self) -> Self:

@@ -35,6 +35,23 @@ def breaker(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:  #
     return None
 
 
+def is_forgotten(active: ActivePolicy, uid: str, ledger: Ledger) -> bool:
+    """Tell that there is nothing to note when this node is well: it was, at the last look.
+
+    So are nearly all, at every look.
+    """
+    name = active.policy.name
+    watch = ledger.watches.get(name)
+    return (
+        watch is not None
+        and watch.loaded_at == active.loaded_at
+        and uid in watch.scope
+        and uid not in watch.matching
+        and uid not in watch.backlog
+        and (not ledger.dropped or uid not in ledger.dropped.get(name, ()))
+    )
+
+
 def note(
     active: ActivePolicy, facts: NodeFacts, match: Match, ledger: Ledger, now: float
 ) -> tuple[float, bool]:

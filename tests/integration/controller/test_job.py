@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -318,7 +319,7 @@ def test_a_job_that_a_dead_controller_could_not_delete_is_found(
     first = run()
     for one in (node, other):
         site.says(one, 79)
-        site.wait(lambda one=one: jobs.the(one), "Job")
+        site.wait(partial(jobs.the, one), "Job")
     first.stop()
     wanted = jobs.the(other)
     # As after a death between the end of the session and the deletion.

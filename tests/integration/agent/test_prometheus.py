@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 import urllib.parse
@@ -15,8 +16,10 @@ import pytest
 
 from testbed.binaries import provide
 from testbed.cluster import Cluster
+from testbed.podresources import KubeletSocket, pod
 from testbed.processes import Child, free_port
 from tests.integration.agent.conftest import MakeSetup, Setup
+from tests.unit.agent.publish.builders import counters
 
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]  # the first build takes minutes
@@ -135,6 +138,65 @@ def test_promtool_finds_fault_only_with_what_dcgm_imposes(gpus: Setup) -> None:
     of_labels = {each for each in said if each[1] == CAMEL_CASE}
     assert {each[0][:5] for each in of_labels} == {"DCGM_"}
     assert said - of_labels == IMPOSED_BY_DCGM
+
+
+def families(setup: Setup) -> set[str]:
+    page = setup.agent.get("/metrics")[1]
+    return set(re.findall(r"^# TYPE (DCGM_\w+) ", page, re.MULTILINE))
+
+
+def labels(setup: Setup, family: str) -> list[str]:
+    """The label names of a family's first row, in their order."""
+    page = setup.agent.get("/metrics")[1]
+    row = next(line for line in page.splitlines() if line.startswith(family + "{"))
+    return re.findall(r'(\w+)="', row)
+
+
+@pytest.mark.parametrize("line", ["4.8", "4.9"])
+def test_the_default_families_and_their_labels_are_those_of_the_line(
+    cluster: Cluster, make_setup: MakeSetup, line: str
+) -> None:
+    setup = make_setup(cluster, gpus=2, model="H200", dcgm_names=line)
+    with KubeletSocket(setup.machine.kubelet) as kubelet:
+        assert setup.driver is not None
+        kubelet.pods = [pod("train-0", [setup.driver.uuid(0)])]
+        setup.agent.start()
+        wanted = {counter.family.name for counter in counters(line=line).metrics}
+        without = {name for name in wanted if "VGPU_LICENSE" in name}  # of virtual GPUs only
+        setup.cluster.wait_for(
+            lambda: families(setup) == wanted - without,
+            what=f"{wanted - without ^ families(setup)}",
+        )
+        old = line == "4.8"
+        setup.cluster.wait_for(
+            lambda: "pod" in labels(setup, "DCGM_FI_DEV_GPU_TEMP" + ("" if old else "_CELSIUS")),
+            what="the pod's labels",
+        )
+        assert labels(setup, "DCGM_FI_DEV_GPU_TEMP" + ("" if old else "_CELSIUS")) == [
+            *("gpu", "UUID", "pci_bus_id", "device", "modelName"),
+            "Hostname" if old else "hostname",
+            "DCGM_FI_DRIVER_VERSION" if old else "DCGM_FI_SYSTEM_DRIVER_VERSION",
+            *("container", "namespace", "pod"),
+        ]
+    assert len(wanted) >= 25
+
+
+def test_a_counters_file_decides_what_is_on(
+    cluster: Cluster, make_setup: MakeSetup, tmp_path: Path
+) -> None:
+    file = tmp_path / "counters.csv"
+    file.write_text(
+        "# theirs,,\nDCGM_FI_DEV_GPU_TEMP, gauge, T.\nDCGM_FI_DEV_SERIAL, label, S.\n"
+        "DCGM_EXP_XID_ERRORS_TOTAL, counter, X.\nDCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, N.\n",
+        "utf-8",
+    )
+    setup = make_setup(cluster, gpus=2, model="H200", dcgm_counters=str(file))
+    setup.agent.start()
+    setup.machine.xid(31, "Ch 00000008, intr 00000000. MMU Fault")
+    wanted = {"DCGM_FI_DEV_GPU_TEMP", "DCGM_EXP_XID_ERRORS_TOTAL"}
+    setup.cluster.wait_for(lambda: families(setup) == wanted, what=f"{wanted}")
+    assert "DCGM_FI_DEV_SERIAL" in labels(setup, "DCGM_FI_DEV_GPU_TEMP")
+    assert "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0" in setup.agent.log_text
 
 
 def test_a_real_prometheus_takes_every_series_and_answers_the_dashboard(

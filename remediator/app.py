@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -32,9 +32,11 @@ from remediator.kube.client import (
     node_reflector,
 )
 from remediator.kube.config import ApiConfig
+from remediator.kube.endpoint import point_to
 from remediator.kube.errors import ApiError, ConfigError, Denied
 from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
 from remediator.kube.objects import ConfigMap
+from remediator.kube.podplace import PodFinder
 from remediator.kube.reflector import Reflector
 from remediator.kube.store import Store, node_store
 from remediator.log import configure_logging
@@ -42,12 +44,18 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.load import load_config as load_cluster
 from remediator.policy.problems import PolicyError
 from remediator.policy.reload import PolicyWatcher
+from remediator.policy.sources import rooted
 from remediator.record.control import CONTROL_CONFIGMAP
 from remediator.record.metrics import CONTENT_TYPE, Metrics
-from remediator.settings import Settings
+from remediator.settings import Settings, parse_listen
+from remediator.signals.board import Board
+from remediator.signals.feeds import Feeds
 from remediator.signals.fleet import Fleet
+from remediator.signals.resolve import NodeIndex
 from remediator.term import Resources, Term
+from remediator.web.intake import webhook
 from remediator.web.server import ListenError, Server, make_app
+from remediator.web.tls import TlsError
 
 
 _log = structlog.get_logger(__name__)
@@ -66,7 +74,7 @@ def run(settings: Settings) -> int:
     failures: list[Exception] = []
     try:
         asyncio.run(_run(settings))
-    except* (ConfigError, PolicyError, ApiError, ListenError, LeaseLost) as group:
+    except* (ConfigError, PolicyError, ApiError, ListenError, TlsError, LeaseLost) as group:
         failures = _leaves(group)
     for error in failures:
         _log.error("stopped", reason=str(error))
@@ -120,8 +128,11 @@ class Controller:
             paths=[Path(settings.policies)], cluster=cluster, clock=self._clock.now
         )
         self._term: Term | None = None
+        self._feeds: Feeds | None = None
         self.port = 0
         """Where ``/healthz`` and ``/metrics`` are, once it runs."""
+        self.webhook_port = 0
+        """Where ``/alertmanager`` is, if there is a webhook."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, lead when the lease is ours, and end when ``stop`` is set.
@@ -136,8 +147,9 @@ class Controller:
             raise PolicyError(list(found.general))
         async with self._resources() as (has, mirrors), asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(mirror.run()) for mirror in mirrors]
-            async with self._web(has, mirrors) as web:
-                self.port = web.port
+            background.append(tasks.create_task(self._feed(has, mirrors)))
+            async with self._web(has, mirrors) as web, self._webhook(has, mirrors) as port:
+                self.port, self.webhook_port = web.port, port
                 leading = tasks.create_task(self._lead(has, mirrors))
                 stopped = tasks.create_task(stop.wait())
                 await asyncio.wait({leading, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,6 +160,13 @@ class Controller:
                 await asyncio.wait({leading})
                 for task in (stopped, *background):
                     task.cancel()
+
+    async def _feed(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
+        """Ask the other sources, once it is known which nodes there are."""
+        await mirrors[0].synced.wait()
+        has.board.use(one.policy for one in self._watcher.current.policies.values())
+        if self._feeds is not None:
+            await self._feeds.run()
 
     async def _lead(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
         for mirror in mirrors:
@@ -170,6 +189,8 @@ class Controller:
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)
             nodes = node_store(self._cluster.pools.labels)
+            index = NodeIndex()
+            nodes.on_event(index.on_event)
             nodes.on_event(fleet.on_event)
             control: Store[ConfigMap] = Store()
             elector = Elector(
@@ -178,6 +199,21 @@ class Controller:
                 name=settings.lease_name,
                 identity=settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
                 timings=timings,
+            )
+            folder = Path(settings.config).parent
+            sources = sources_of(self._cluster, folder)
+            board = Board(
+                cluster=sources, fleet=fleet, index=index, clock=self._clock, observer=self._metrics
+            )
+            mirror = node_reflector(
+                api, nodes, other_annotations=MAX_ANNOTATION + 1, on_gap=fleet.blind
+            )
+            self._feeds = Feeds(
+                cluster=sources,
+                board=board,
+                clock=self._clock,
+                finder=PodFinder(api=api),
+                watch_staleness=lambda: mirror.staleness,
             )
             has = Resources(
                 api=api,
@@ -189,19 +225,16 @@ class Controller:
                 clock=self._clock,
                 cluster=self._cluster,
                 elector=elector,
-                folder=Path(settings.config).parent,
+                folder=folder,
                 namespace=settings.namespace,
                 workers=settings.workers,
+                board=board,
+                announce=self._announcement(api, elector),
             )
             yield (
                 has,
                 [
-                    node_reflector(
-                        api,
-                        nodes,
-                        other_annotations=MAX_ANNOTATION + 1,
-                        on_gap=fleet.blind,
-                    ),
+                    mirror,
                     configmap_reflector(
                         api, control, namespace=settings.namespace, name=CONTROL_CONFIGMAP
                     ),
@@ -228,6 +261,50 @@ class Controller:
             metrics_type=CONTENT_TYPE,
         )
         return Server(app, host=address.host, port=address.port)
+
+    def _webhook(
+        self,
+        has: Resources,
+        mirrors: list[Reflector],  # type: ignore[type-arg]
+    ) -> AbstractAsyncContextManager[int]:
+        assert self._feeds is not None  # noqa: S101 - made with the resources
+        address = parse_listen(self._settings.webhook_listen)
+        return webhook(
+            sources_of(self._cluster, has.folder),
+            host=address.host,
+            port=address.port,
+            feeds=self._feeds,
+            ready={
+                "nodes": lambda: "" if mirrors[0].synced.is_set() else "not synced yet",
+                "leader": lambda: (
+                    "" if self._term is not None and self._term.accepting else "not the leader"
+                ),
+            },
+            observer=self._metrics,
+        )
+
+    def _announcement(
+        self, api: ApiClient, elector: Elector
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Return what lets the webhook's Service lead here; None where it is not asked for."""
+        ip, namespace = self._settings.pod_ip, self._settings.namespace
+        if not ip or self._cluster.webhook is None:
+            return None
+        return lambda: point_to(
+            api, namespace=namespace, ip=ip, port=self.webhook_port, check=elector.check
+        )
+
+
+def sources_of(cluster: ClusterSpec, folder: Path) -> ClusterSpec:
+    """Return the settings with the names of the sources' files as the process sees them."""
+    hook = cluster.webhook
+    return cluster.model_copy(
+        update={
+            "alertmanagers": tuple(rooted(one, str(folder)) for one in cluster.alertmanagers),
+            "prometheus": tuple(rooted(one, str(folder)) for one in cluster.prometheus),
+            "webhook": None if hook is None else rooted(hook, str(folder)),
+        }
+    )
 
 
 async def _synced(mirror: Reflector) -> None:  # type: ignore[type-arg]

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -78,6 +79,15 @@ def _checked_listen(value: str) -> str:
     return value
 
 
+def _checked_ip(value: str) -> str:
+    if value:
+        try:
+            ip_address(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no IP address") from None
+    return value
+
+
 class Settings(BaseSettings):
     """All settings of ``remediator``. Made by :func:`load_settings`."""
 
@@ -111,6 +121,15 @@ class Settings(BaseSettings):
     listen: Annotated[str, AfterValidator(_checked_listen)] = Field(
         default=":8080",
         description="Address of /healthz, /readyz and /metrics, as host:port.",
+    )
+    webhook_listen: Annotated[str, AfterValidator(_checked_listen)] = Field(
+        default=":9095",
+        description="Address of /alertmanager, if RemediatorConfig has a webhook, as host:port.",
+    )
+    pod_ip: Annotated[str, AfterValidator(_checked_ip)] = Field(
+        default="",
+        description="Address of this pod. Given, the leader makes itself the one endpoint of the"
+        " Service gpu-remediator-webhook.",
     )
     identity: str = Field(
         default="",

@@ -9,7 +9,7 @@ next leader begins from the nodes and the remembered state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,7 @@ from remediator.record.publish import StatusPublisher
 from remediator.record.report import Surroundings, WorldView, build_status, session_counts
 from remediator.record.state import LedgerMemory, restore
 from remediator.record.status import OutboxStatus, PolicyProblem, PolicyStatus, Status
+from remediator.signals.board import Board
 from remediator.signals.fleet import Fleet
 from remediator.witness import Witness
 
@@ -68,6 +69,7 @@ DRAIN_SECONDS: Final = 3.0
 """For messages, at an orderly end; what is left, the successor sends."""
 TICK_SECONDS: Final = 1.0
 RESET_RETRY_SECONDS: Final = 2.0
+ANNOUNCE_RETRY_SECONDS: Final = 5.0
 MAX_NAMED: Final = 3
 """Nodes named in a note of the status: the reason is mostly the same."""
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
@@ -91,6 +93,9 @@ class Resources:
     """Where relative names of files in RemediatorConfig begin."""
     namespace: str
     workers: int
+    board: Board
+    announce: Callable[[], Awaitable[None]] | None = None
+    """Makes this replica the one that the webhook's Service leads to. Raises ApiError."""
 
 
 class Term:
@@ -133,6 +138,11 @@ class Term:
     def messages_pending(self) -> int:
         """Messages that are neither delivered nor given up."""
         return 0 if self._outbox is None else self._outbox.pending
+
+    @property
+    def accepting(self) -> bool:
+        """Whether alerts that come now are decided upon in this term."""
+        return self._engine is not None and not self._stopping
 
     def stop(self) -> None:
         """End in order: `run` finishes what is being written and returns."""
@@ -233,6 +243,7 @@ class Term:
                     self._answer_resets(engine),
                     self._sweep_jobs(),
                     self._tick(),
+                    self._announce(),
                 )
             ]
             self._control_changed(None, self._has.control.get(CONTROL_CONFIGMAP))
@@ -249,6 +260,17 @@ class Term:
         await self._publisher.flush()
         await self._recorder.flush(1.0)
 
+    async def _announce(self) -> None:
+        """Let the webhook's Service lead here."""
+        while self._has.announce is not None:
+            try:
+                await self._has.announce()
+            except (ApiError, NotLeading) as error:
+                _log.warning("webhook_not_announced", reason=str(error))
+                await asyncio.sleep(ANNOUNCE_RETRY_SECONDS)
+            else:
+                return
+
     # -- policies ---------------------------------------------------------------------------
 
     async def _follow_policies(self, engine: Engine) -> None:
@@ -263,6 +285,7 @@ class Term:
             name: ActivePolicy(one.policy, one.loaded_at) for name, one in found.policies.items()
         }
         _log.info("policies_in_force", policies={n: a.policy.version for n, a in active.items()})
+        self._has.board.use(one.policy for one in found.policies.values())
         engine.set_policies(Policies(active))
         self._publisher.touch()
 
@@ -422,6 +445,7 @@ class Term:
             notes=(
                 *self._notes,
                 *self._refusals(),
+                *self._has.board.notes(),
                 *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
             ),
             nodes_total=len(self._has.fleet),

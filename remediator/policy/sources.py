@@ -6,7 +6,8 @@ The poll of every Alertmanager peer is the truth; the webhook makes a new alert 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+import posixpath
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -197,6 +198,31 @@ class Webhook(Model):
                 " or tls with clientCAFile"
             )
         return self
+
+
+_FILES: Final = frozenset(
+    {
+        "bearer_token_file",
+        "password_file",
+        "ca_file",
+        "cert_file",
+        "key_file",
+        "client_ca_file",
+    }
+)
+_ModelT = TypeVar("_ModelT", bound=Model)
+
+
+def rooted(model: _ModelT, folder: str) -> _ModelT:
+    """Return a model whose relative names of files begin in a folder: that of RemediatorConfig."""
+    changes: dict[str, Any] = {}
+    for key in type(model).model_fields:
+        value = getattr(model, key)
+        if key in _FILES and value is not None:
+            changes[key] = posixpath.join(folder, value)
+        elif isinstance(value, Model):
+            changes[key] = rooted(value, folder)
+    return model.model_copy(update=changes)
 
 
 def check_sources(

@@ -124,6 +124,31 @@ class Metrics:
             "Messages that are neither delivered nor given up.",
             registry=registry,
         )
+        self.webhook_requests = Counter(
+            "webhook_requests",
+            "Calls of the webhook by the code of our answer; Alertmanager repeats those with 5xx.",
+            ["code"],
+            registry=registry,
+        )
+        self.alerts_received = Counter(
+            "alerts_received",
+            "Alerts in accepted calls of the webhook, by status (firing, resolved).",
+            ["status"],
+            registry=registry,
+        )
+        self.alerts_unresolved = Counter(
+            "alerts_unresolved",
+            "Alerts that turned out to name no node, by reason (no_label, unknown_node, ambiguous,"
+            " conflict, scraper_node, unknown_pod, older_than_node).",
+            ["reason"],
+            registry=registry,
+        )
+        self.source_ok = Gauge(
+            "remediation_source_ok",
+            "1 while a source of facts can be trusted, else 0.",
+            ["source"],
+            registry=registry,
+        )
         self.leader = Gauge(
             "leader",
             "1 while this replica leads, else 0.",
@@ -207,6 +232,21 @@ class Metrics:
     def message_ended(self, channel: str, result: str) -> None:
         """Count a message (`remediator.act.outbox.OutboxObserver`)."""
         self.messages.labels(channel, result).inc()
+
+    def unresolved(self, reason: str) -> None:
+        """Count an alert that names no node."""
+        self.alerts_unresolved.labels(reason).inc()
+
+    def sources(self, ok: Mapping[str, bool]) -> None:
+        """Say of each source whether it can be trusted."""
+        for name, good in ok.items():
+            self.source_ok.labels(name).set(float(good))
+
+    def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:
+        """Count a call of the webhook, and the alerts in it."""
+        self.webhook_requests.labels(str(code)).inc()
+        self.alerts_received.labels("firing").inc(firing)
+        self.alerts_received.labels("resolved").inc(resolved)
 
     def update(self, status: Status, sessions: Mapping[tuple[str, str], int]) -> None:
         """Set the gauges from the status document and the sessions (`report.session_counts`)."""

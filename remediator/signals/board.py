@@ -11,7 +11,7 @@ whose facts changed are touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -48,6 +48,9 @@ class Observer(Protocol):
 
     def unresolved(self, reason: str) -> None:
         """An alert was refused: it names no node."""
+
+    def sources(self, ok: Mapping[str, bool]) -> None:
+        """Say which sources can be trusted now."""
 
 
 class Board:
@@ -284,6 +287,7 @@ class Board:
             for key, book in self.queries.items()
             if (known := book.result_at(now)) is not None
         }
+        self._observer.sources({name: one.ok for name, one in sources.items()})
         levels = {name: (one.ok, one.alive) for name, one in sources.items()}
         matters = (
             matters

@@ -63,7 +63,7 @@ def ask_prometheus(spec: Prometheus, promql: str, *, headers: dict[str, str]) ->
         headers=headers,
         session=session,
         retry=Retry(0),
-        timeout=spec.timeout,  # type: ignore[arg-type] - requests takes fractions of a second
+        timeout=spec.timeout,  # type: ignore[arg-type]  # requests takes fractions of seconds
         method="POST",
     )
     try:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -44,10 +45,10 @@ def make_app(
     """
 
     async def healthz(_: web.Request) -> web.Response:
-        return _answer(alive)
+        return answer(alive)
 
     async def readyz(_: web.Request) -> web.Response:
-        return _answer(ready)
+        return answer(ready)
 
     async def scrape(_: web.Request) -> web.Response:
         return web.Response(body=metrics(), headers={"Content-Type": metrics_type})
@@ -70,11 +71,23 @@ class Server:
         app: from `make_app`.
         host: "" for every address, IPv4 and IPv6.
         port: 0 for any free one; see `port` afterwards.
+        tls: None for plain HTTP.
+        flag: by which the address was chosen, for errors.
     """
 
-    def __init__(self, app: web.Application, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        flag: str = "--listen",
+    ) -> None:
         self.host = host
         self.port = port
+        self._tls = tls
+        self._flag = flag
         self._runner = web.AppRunner(
             app,
             handle_signals=False,  # signals are the composition root's
@@ -85,14 +98,16 @@ class Server:
     async def __aenter__(self) -> Self:
         """Listen. Raises ListenError."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host or None, self.port, backlog=_BACKLOG)
+        site = web.TCPSite(
+            self._runner, self.host or None, self.port, backlog=_BACKLOG, ssl_context=self._tls
+        )
         try:
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error};"
-                " choose another address by --listen"
+                f" choose another address by {self._flag}"
             ) from error
         self.port = _bound_port(self._runner)
         return self
@@ -107,7 +122,8 @@ class Server:
         await self._runner.cleanup()
 
 
-def _answer(checks: Mapping[str, Check]) -> web.Response:
+def answer(checks: Mapping[str, Check]) -> web.Response:
+    """Say of each check whether it is well: 200 if all are, else 503."""
     lines, failed = [], False
     for name, check in checks.items():
         trouble = check()

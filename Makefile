@@ -57,6 +57,10 @@ bench-cordon: tools ## Log line to unschedulable node, against the floor of bare
 bench-storm: tools ## 1,000 nodes turn bad within a second: cordons/s against bare PATCHes
 	$(PY) -m tests.bench.storm
 
+.PHONY: bench-drain
+bench-drain: tools ## What a drain adds to the time of its pods, and evictions/s against a bare loop
+	$(PY) -m tests.bench.drain
+
 .PHONY: bench-memory
 bench-memory: tools ## Controller memory and heartbeat cost with 5,000 nodes
 	$(PY) -m tests.bench.memory

@@ -39,7 +39,9 @@ from remediator.decide.session import (
 )
 from remediator.decide.steps import advance, record, resend
 from remediator.decide.work import running, stop_work, under_way, works_of
+from remediator.policy.drain import OnRecovery
 from remediator.policy.plan import Plan, parse_plan
+from remediator.policy.steps import Step
 
 
 def plan(
@@ -202,14 +204,19 @@ def _recovered(draft: Draft, session: Session, *, undo: bool) -> None:
 
 
 def _where(draft: Draft, hold: PolicyHold, steps: Plan, match: Match) -> Recovery:
-    """Tell where a hold stands. A job, once begun, is seen through: half a reset is none."""
+    """Tell where a hold stands. Work that was begun is seen through: half a reset is none."""
     if _left_alone(draft, hold, match):
         return Recovery.FROZEN
     step = running(hold)
-    if step is not None and step.work_class != "drain":
+    if step is not None and not _stops_when_clear(step):
         draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
         return Recovery.FAULTY
     return recovery(draft, hold, steps, match)
+
+
+def _stops_when_clear(step: Step) -> bool:
+    """Tell whether a step's work ends with the fault: a drain does, unless it says otherwise."""
+    return step.drain is not None and step.drain.on_recovery is OnRecovery.STOP
 
 
 def _left_alone(draft: Draft, hold: PolicyHold, match: Match) -> bool:

@@ -183,6 +183,23 @@ def test_only_what_was_said_after_the_job_ended_is_a_recovery() -> None:
     assert not made.cordoned()
 
 
+def test_a_drain_that_is_to_finish_outlives_its_fault_and_nothing_follows_it() -> None:
+    drain = {"drain": {"onRecovery": "finish"}}
+    made = until(bench({"cordon": {}}, drain, JOB, recover={"for": "1m"}), "drain")
+    made.now += 5.0
+    made.fault()
+    made.one()
+    assert set(made.works) == {"drain"}
+    end(made, "drain")
+    assert not made.works, "no job for a fault that is gone"
+    assert results(made)[-1] == ("drain", "done")
+    made.fault()
+    made.one(seconds=1.0)
+    made.fault()
+    made.one(seconds=MINUTE + 1.0)
+    assert not made.cordoned()
+
+
 def test_a_recovery_stops_a_drain_and_it_is_cancelled_not_done() -> None:
     made = until(bench({"cordon": {}}, DRAIN, recover={"for": "1m"}), "drain")
     made.now += 5.0

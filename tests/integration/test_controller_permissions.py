@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
 
+from remediator.cli.root import app
 from testbed.api import JSON, MERGE_PATCH, Api, ApiError, Json
 from testbed.cluster import Cluster
 
@@ -130,6 +132,21 @@ def test_what_the_controller_may_not(
     content_type = MERGE_PATCH if method == "PATCH" else JSON
     assert is_refused(
         lambda: controller.request(method, path, body=body, content_type=content_type)
+    )
+
+
+def test_what_an_operator_may_drain(cluster: Cluster, operator: Api) -> None:
+    pod = cluster.create_pod(node=cluster.create_node(spec={"unschedulable": True}), running=True)
+    kubeconfig = str(cluster.kubeconfig_for(operator.token))
+    node = cluster.pod(pod)["spec"]["nodeName"]
+    args = ["drain", node, "--despite", "unmanaged", "--kubeconfig", kubeconfig]
+
+    assert CliRunner().invoke(app, [*args, "--dry-run"]).exit_code == 0
+    assert pod in cluster.pods()
+    assert CliRunner().invoke(app, args).exit_code == 0
+    assert pod not in cluster.pods()
+    assert is_refused(
+        lambda: operator.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods/x")
     )
 
 

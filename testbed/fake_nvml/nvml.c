@@ -406,6 +406,7 @@ U32_GETTER(nvmlDeviceGetPersistenceMode, "persistence")
 U32_GETTER(nvmlDeviceGetPcieReplayCounter, "pcie_replay")
 U64_GETTER(nvmlDeviceGetTotalEnergyConsumption, "energy_mj")
 U64_GETTER(nvmlDeviceGetCurrentClocksEventReasons, "clocks_event_reasons")
+U64_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, "clocks_throttle_reasons")
 U64_GETTER(nvmlDeviceGetSupportedEventTypes, "event_types")
 PAIR_GETTER(nvmlDeviceGetCudaComputeCapability, "cc_major", "cc_minor")
 PAIR_GETTER(nvmlDeviceGetPowerManagementLimitConstraints, "power_min_mw", "power_max_mw")
@@ -517,6 +518,23 @@ API ret_t nvmlDeviceGetUnrepairableMemoryFlag_v1(struct device *device, struct u
     ENTER(device);
     CHECK_VERSION(out, 1);
     return get_u32(device, "unrepairable_memory", &out->unrepairable);
+}
+
+struct licence {
+    int code;
+    u32 state;
+    char info[128], product[128];
+    u32 enabled;
+    struct { u32 year; unsigned short month, day, hour, min, sec; unsigned char status; } expiry;
+};
+struct licences { int supported; u32 count; struct licence features[3]; };
+API ret_t nvmlDeviceGetGridLicensableFeatures_v4(struct device *device, struct licences *out) {
+    ENTER(device);
+    memset(out, 0, sizeof *out);
+    if (get_u32(device, "vgpu_license", &out->features[0].state) != SUCCESS) return SUCCESS;
+    out->supported = 1;
+    out->count = 1;
+    return SUCCESS;
 }
 
 /* ---- field values: key `f<id>` or `f<id>.<scope>`, value `[type:]number` -------------------- */

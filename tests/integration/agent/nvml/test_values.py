@@ -1,11 +1,16 @@
 """What the real binding reads over the fake library: present, absent, refused, per device."""
 
+import re
+from ctypes import CDLL
 from pathlib import Path
 
+import pynvml
 import pytest
 
+import node_agent.nvml
 from node_agent.nvml.model import MigInstance, NvmlState, NvmlView
 from testbed.fake_nvml import FakeNvml
+from testbed.fake_nvml.library import build
 from tests.integration.agent.nvml.watching import Watched
 
 
@@ -135,6 +140,35 @@ async def test_what_is_not_supported_is_absent_and_not_asked_again_until_enumera
     watched.supervisor.renumber()
     await watched.until(lambda _: watched.reading(0).values.get("fan_pct") == 40)
     assert "fan_pct" not in watched.reading(1).values
+
+
+async def test_a_virtual_gpu_and_an_older_driver(watched: Watched, driver: FakeNvml) -> None:
+    driver.set(0, vgpu_license=1, clocks_event_reasons=None, clocks_throttle_reasons=0x40)
+    driver.set(1, vgpu_license=0)
+    watched.supervisor.renumber()
+    await watched.until(
+        lambda view: len(view.readings) == 2 and "vgpu_license" in watched.reading(1).values
+    )
+    assert [watched.reading(gpu).values["vgpu_license"] for gpu in (0, 1)] == [1, 0]
+    assert watched.reading(0).values["clocks_event_reasons"] == 0x40
+
+
+def test_every_function_that_is_called_is_in_the_fake_library() -> None:
+    """One that is not would be absent in every test, and nobody would know."""
+    library = CDLL(str(build() / "libnvidia-ml.so.1"))
+    package = Path(node_agent.nvml.__file__).parent
+    called = {
+        name
+        for path in package.glob("*.py")
+        for name in re.findall(r"""(?:nvml\.|")(nvml[A-Z]\w+)""", path.read_text("utf-8"))
+        if callable(getattr(pynvml, name, None))
+    }
+    assert len(called) > 60
+
+    def is_there(name: str) -> bool:
+        return any(hasattr(library, name + version) for version in ("", "_v2", "_v3", "_v4"))
+
+    assert {name for name in called if not is_there(name)} == set()
 
 
 async def test_processes(watched: Watched, driver: FakeNvml) -> None:

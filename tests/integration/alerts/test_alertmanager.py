@@ -1,0 +1,157 @@
+"""Two real Alertmanagers as a pair: the polls of both are the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from testbed.monitoring import Pair
+from tests.integration.alerts.conftest import ALERT, main
+from tests.integration.controller.conftest import Replica, Site
+
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]  # the first build takes a while
+
+Run = Callable[..., Replica]
+
+
+def test_an_alert_cordons_and_its_end_uncordons_while_a_watchdog_proves_it(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    faulty, well = watched.node(), watched.node()
+    run()
+    pair.fire(alertname=ALERT, node=faulty)
+    watched.wait(lambda: watched.cordoned(faulty), "cordon")
+
+    pair.fire(alertname=ALERT, node=faulty, ends_in=0)
+
+    def uncordoned() -> bool:
+        pair.fire(alertname="Watchdog")  # as a living Prometheus does
+        time.sleep(0.3)
+        return not watched.cordoned(faulty)
+
+    watched.wait(uncordoned, "uncordon")
+    assert not watched.writes_to(well)
+
+
+def test_without_a_watchdog_the_end_of_an_alert_proves_nothing(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    faulty = watched.node()
+    watched.config(alertmanagers=[main(pair, watchdog=None)])
+    run()
+    pair.fire(alertname=ALERT, node=faulty)
+    watched.wait(lambda: watched.cordoned(faulty), "cordon")
+    pair.fire(alertname=ALERT, node=faulty, ends_in=0)
+    time.sleep(5)
+    assert watched.cordoned(faulty)
+
+
+def test_a_silence_on_one_peer_freezes_the_node(watched: Site, pair: Pair, run: Run) -> None:
+    before, after = watched.node(), watched.node()
+    silence = pair.second.silence(node=before)
+    watched.wait(
+        lambda: any(a["status"]["silencedBy"] for a in _fire(pair, ALERT, before)), "the silence"
+    )
+    run()
+    pair.fire(alertname=ALERT, node=after)
+    watched.wait(lambda: watched.cordoned(after), "cordon of the other")
+    held = watched.wait(lambda: watched.status_of(before), "status")
+    assert [hold["guard"] for hold in held["holds"]] == ["silence"]
+    assert not watched.cordoned(before)
+
+    pair.second.unsilence(silence)
+    watched.wait(lambda: watched.cordoned(before), "cordon when the silence ended")
+
+
+def test_a_silence_during_a_remediation_keeps_the_node_as_it_is(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    faulty = watched.node()
+    run()
+    pair.fire(alertname=ALERT, node=faulty)
+    watched.wait(lambda: watched.cordoned(faulty), "cordon")
+    pair.first.silence(alertname=ALERT)
+
+    def frozen() -> bool:
+        known = watched.status_of(faulty)
+        return known is not None and any(h["guard"] == "silence" for h in known.get("holds", ()))
+
+    watched.wait(frozen, "hold")
+    assert watched.cordoned(faulty)
+
+
+def test_an_inhibited_alert_starts_nothing(watched: Site, pair: Pair, run: Run) -> None:
+    rule = {
+        "source_matchers": ["alertname = ClusterDown"],
+        "target_matchers": [f"alertname = {ALERT}"],
+    }
+    pair.configure(inhibit=[rule])
+    for peer in pair.both:
+        peer.stop()
+        peer.start()
+    pair.fire(alertname="Watchdog")
+    pair.fire(alertname="ClusterDown")
+    faulty = watched.node()
+    pair.fire(alertname=ALERT, node=faulty)
+    run()
+    held = watched.wait(lambda: watched.status_of(faulty), "status")
+    assert [hold["guard"] for hold in held["holds"]] == ["silence"]
+    assert not watched.cordoned(faulty)
+
+
+def test_while_a_peer_is_down_nothing_begins_and_nothing_is_undone(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    known, new = watched.node(), watched.node()
+    run()
+    pair.fire(alertname=ALERT, node=known)
+    watched.wait(lambda: watched.cordoned(known), "cordon")
+    pair.second.stop()
+    watched.wait(
+        lambda: any(pair.second.url in n for n in watched.status().get("notes", ())), "note"
+    )
+
+    pair.first.fire(alertname=ALERT, node=known, ends_in=0)
+    pair.first.fire(alertname=ALERT, node=new)
+    held = watched.wait(lambda: watched.status_of(new), "status")
+    assert [hold["guard"] for hold in held["holds"]] == ["sources"]
+    time.sleep(3)
+    assert watched.cordoned(known)
+    assert not watched.cordoned(new)
+
+    pair.second.start()
+    pair.fire(alertname="Watchdog")
+    watched.wait(lambda: watched.cordoned(new), "cordon when the peer is back")
+
+
+def test_a_restarted_controller_knows_again_what_fires(watched: Site, pair: Pair, run: Run) -> None:
+    first, second = watched.node(), watched.node()
+    replica = run()
+    pair.fire(alertname=ALERT, node=first)
+    watched.wait(lambda: watched.cordoned(first), "cordon")
+    replica.stop()
+    pair.fire(alertname=ALERT, node=second)
+    run()
+    watched.wait(lambda: watched.cordoned(second), "cordon of what came meanwhile")
+    assert watched.cordoned(first)
+    assert len(watched.writes_to(first)) <= 2
+
+
+def test_an_alert_about_an_unknown_node_is_refused_counted_and_shown(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    watched.node()
+    pair.fire(alertname=ALERT, node="no-such-node")
+    run()
+    notes = watched.wait(
+        lambda: [n for n in watched.status().get("notes", ()) if "no-such-node" in n], "note"
+    )
+    assert notes == [f"alert {ALERT} of main is about no node: node=no-such-node names no node"]
+
+
+def _fire(pair: Pair, name: str, node: str) -> list[dict[str, dict[str, list[str]]]]:
+    pair.fire(alertname=name, node=node)
+    return pair.second.alerts()

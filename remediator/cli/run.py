@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from remediator.cli.failure import Failure
+from remediator.cli.options import guarded
 from remediator.settings import Option, SettingsError, load_settings, options
 
 
@@ -16,8 +17,6 @@ def run_app() -> typer.Typer:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
     def run(**given: str | None) -> None:
-        from remediator.cli.root import guarded  # noqa: PLC0415 - it imports this module
-
         guarded(run_controller, given)
 
     parameters = [_parameter(option) for option in options()]

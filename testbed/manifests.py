@@ -63,6 +63,13 @@ def install_admission(api: Api) -> None:
     apply(api, read(DEPLOY / _ADMISSION))
 
 
+def install_crds(api: Api) -> None:
+    """The two kinds of objects of our own; served a moment later."""
+    apply(
+        api, [document for file in sorted((DEPLOY / "crds").iterdir()) for document in read(file)]
+    )
+
+
 def delete(api: Api, documents: Iterable[Json]) -> None:
     """Delete what `install()` returned."""
     paths = _Discovery(api)

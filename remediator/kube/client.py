@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from remediator.kube.codec import Codec, NodeNarrower, WireConfigMap, WireNode
 from remediator.kube.config import load_config
 from remediator.kube.configmap import CONFIGMAPS
+from remediator.kube.custom import CUSTOM, custom_path
 from remediator.kube.pods import PODS, PODS_PATH, on_node
 from remediator.kube.reflector import Reflector, ReflectorTimings
 from remediator.kube.transport import DEFAULT_TIMEOUT, ApiClient
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from remediator.kube.config import ApiConfig
+    from remediator.kube.custom import CustomObject, WireCustom
     from remediator.kube.objects import ConfigMap, Node
     from remediator.kube.pods import Pod, WirePod
     from remediator.kube.store import Store
@@ -29,6 +31,7 @@ __all__ = [
     "ApiClient",
     "configmap_reflector",
     "connect",
+    "custom_reflector",
     "load_config",
     "node_reflector",
     "pod_reflector",
@@ -101,3 +104,19 @@ def pod_reflector(
     return Reflector(
         api=api, path=PODS_PATH, codec=PODS, store=store, selector=on_node(node), timings=timings
     )
+
+
+def custom_reflector(
+    api: ApiClient,
+    store: Store[CustomObject],
+    *,
+    namespace: str,
+    plural: str,
+    timings: ReflectorTimings | None = None,
+) -> Reflector[WireCustom, CustomObject]:
+    """Mirrors the objects of one of our own kinds in a namespace into `store`.
+
+    Where the API server does not know the kind, `last_error` is a `NotFound`.
+    """
+    path = custom_path(namespace, plural)
+    return Reflector(api=api, path=path, codec=CUSTOM, store=store, timings=timings)

@@ -34,6 +34,7 @@ class Meta(msgspec.Struct, gc=False, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    generation: int = 0
 
 
 class WireObject(msgspec.Struct, gc=False):

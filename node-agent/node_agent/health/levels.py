@@ -22,6 +22,7 @@ import msgspec
 
 from node_agent.contract import FaultKind, Severity
 from node_agent.health.faults import OpenFault
+from node_agent.health.growth import Growth
 from node_agent.health.rules import LEVEL_SUBCODES, Clear, Level
 from node_agent.health.signals import (
     BETWEEN,
@@ -53,22 +54,6 @@ _EXPLAINED_SECONDS: Final = 60.0
 _EXPLAINING_XIDS: Final = frozenset((48, 94, 95, 140))
 _ROW_REMAP: Final = 63
 _NVIDIA_DRIVER: Final = "nvidia"
-_GROWTH_SECONDS: Final = 3600.0
-GROWING: Final = (
-    "ecc_sbe_vol",
-    "ecc_dbe_vol",
-    "ecc_dbe_agg",
-    "pcie_replay",
-    "pcie_count_fatal_error",
-    "nvlink_crc_flit_errors",
-    "nvlink_crc_data_errors",
-    "nvlink_replay_errors",
-    "nvlink_recovery_errors",
-    "nvlink5_recovery_failed",
-)
-"""Counters that judges ask the growth of."""
-REMEMBERED: Final = frozenset(("ecc_dbe_vol", "ecc_dbe_agg"))
-"""Those whose growth while no agent runs counts too: kept in the state file."""
 LINKS: Final = "nvlink_up"
 _MAX_REMEMBERED: Final = 4 * MAX_DEVICES
 
@@ -130,8 +115,7 @@ class LevelJudge:
     def __init__(self, *, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._tracks: dict[tuple[str, Level], _Track] = {}
-        self._last: dict[tuple[str, str], float] = {}
-        self._grown: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        self._growth = Growth()
         self._judged: dict[str, float] = {}
         self.next_due: float | None = None
         """When an unchanged view means something new: a driver that is away is no news twice."""
@@ -201,12 +185,14 @@ class LevelJudge:
 
     def _judge_device(self, view: NvmlView, device: Device, reading: Reading) -> None:
         place, at = _Place(device.pci, device.uuid), reading.at
-        self._note_growth(device.uuid, reading)
+        self._growth.note(reading, self._baselines)
         self._judge_recovery(place, reading)
         look = Look(
             device=device,
             values=reading.values,
-            growth=lambda quantity, seconds: self._growth(device.uuid, quantity, at - seconds),
+            growth=lambda quantity, seconds: self._growth.since(
+                device.uuid, quantity, max(at - seconds, self._cleared_before)
+            ),
             links=self._links(view, device, reading),
             explained=self._is_explained(place),
             failed=reading.errors.keys(),
@@ -265,13 +251,11 @@ class LevelJudge:
 
     def _is_explained(self, place: _Place) -> bool:
         """Whether an Xid tells what the newest uncorrected errors have hit."""
-        grown = [
-            at for quantity in REMEMBERED for at, _ in self._grown.get((place.uuid, quantity), ())
-        ]
-        return bool(grown) and any(
+        grown = self._growth.newest_uncorrected(place.uuid)
+        return grown is not None and any(
             fault.code in _EXPLAINING_XIDS
             and fault.pci == place.pci
-            and abs(fault.last_seen - max(grown)) <= _EXPLAINED_SECONDS
+            and abs(fault.last_seen - grown) <= _EXPLAINED_SECONDS
             for fault in self._faults.values()
         )
 
@@ -291,31 +275,6 @@ class LevelJudge:
         )
         usual = max(peers, key=lambda count: (peers[count], count), default=0.0)
         return max(best, usual)
-
-    # -- growth ----------------------------------------------------------------------------
-
-    def _note_growth(self, uuid: str, reading: Reading) -> None:
-        for quantity in GROWING:
-            value = reading.values.get(quantity)
-            if value is None:
-                continue
-            name = (uuid, quantity)
-            before = self._last.get(name)
-            if quantity in REMEMBERED:
-                kept = self._baselines.get(f"{uuid}|{quantity}")
-                before = kept if before is None else before
-                self._baselines[f"{uuid}|{quantity}"] = value
-            self._last[name] = value
-            # A counter that fell began anew: the driver was loaded again.
-            if before is not None and value > before:
-                events = self._grown.setdefault(name, [])
-                events.append((reading.at, value - before))
-                while reading.at - events[0][0] > _GROWTH_SECONDS:
-                    events.pop(0)
-
-    def _growth(self, uuid: str, quantity: str, since: float) -> float:
-        since = max(since, self._cleared_before)
-        return sum(by for at, by in self._grown.get((uuid, quantity), ()) if at >= since)
 
     # -- raising and ending ----------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import node_agent
-from node_agent.health.levels import GROWING, LINKS, REMEMBERED
+from node_agent.health.growth import GROWING, REMEMBERED
+from node_agent.health.levels import LINKS
 from node_agent.nvml import enumerate as enumeration
 from node_agent.nvml.quantities import CALLS, FIELDS, GPM, LIMIT_FIELDS
 from node_agent.publish.counters import load_fields
@@ -61,7 +62,7 @@ def asked(tree: ast.AST) -> Iterator[str]:
 
 
 def test_what_a_judge_reads_is_made() -> None:
-    for module in ("signals", "levels"):
+    for module in ("signals", "levels", "growth"):
         tree = ast.parse((ROOT / "health" / f"{module}.py").read_text("utf-8"))
         named = {text for text in strings(tree) if NAME.fullmatch(text)}
         assert named - FEATURES <= READINGS | LIMITS, module

@@ -299,7 +299,8 @@ class Board:
 
     def _sources(self, now: float) -> dict[str, SourceFact]:
         found = {ALERTMANAGER + name: book.source(now) for name, book in self.books.items()}
-        found |= {PROMETHEUS + name: fact for name, fact in self._answering.items()}
+        asked = {book.source for book in self.queries.values()}
+        found |= {PROMETHEUS + name: self._answering[name] for name in asked}
         if now >= self._agents_due:
             self._agents_due = now + AGENTS_SECONDS
             self._agents = agents_now(

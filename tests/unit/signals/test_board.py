@@ -1,0 +1,264 @@
+"""Alerts and queries become facts of nodes, by what changed; `unless` and sources concern all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from remediator.decide.facts import AlertFact
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
+from remediator.signals.alerts import Alert, Report
+from remediator.signals.board import Board
+from remediator.signals.fleet import Fleet
+from remediator.signals.queries import Answered, Sample
+from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
+from tests.unit.signals.test_resolve import node
+
+
+PEER = "http://one"
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.reasons: Counter[str] = Counter()
+
+    def unresolved(self, reason: str) -> None:
+        self.reasons[reason] += 1
+
+    def sources(self, ok: Mapping[str, bool]) -> None:
+        pass
+
+
+class SetClock:
+    time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+def policy(**spec: Any) -> RemediationPolicy:
+    document = {
+        "apiVersion": "gpu-remediator.io/v1alpha1",
+        "kind": "RemediationPolicy",
+        "metadata": {"name": "p"},
+        "spec": {
+            "when": [{"alert": {"name": "Fault"}}],
+            "steps": [{"cordon": {}}],
+            **spec,
+        },
+    }
+    return RemediationPolicy.model_validate(document)
+
+
+class Desk:
+    """A board with its surroundings, and what came of it."""
+
+    def __init__(self) -> None:
+        document = {
+            "alertmanagers": [{"name": "main", "urls": [PEER], "goneAfter": "1s"}],
+            "prometheus": [{"name": "prom", "url": "http://p"}],
+        }
+        cluster = ClusterSpec.model_validate(document)
+        self.clock, self.index, self.observer = SetClock(), NodeIndex(), Observer()
+        self.fleet = Fleet(cluster=cluster, clock=self.clock)
+        self.changed: list[str] = []
+        self.surroundings = 0
+        self.fleet.on_change = lambda facts: self.changed.append(facts.name)
+        self.fleet.on_surroundings = self._count
+        self.board = Board(
+            cluster=cluster,
+            fleet=self.fleet,
+            index=self.index,
+            clock=self.clock,
+            observer=self.observer,
+        )
+        self.board.use([policy()])
+        for name in ("n1", "n2"):
+            self.node(None, node(name))
+        self.poll()
+        self.settle()
+
+    def _count(self) -> None:
+        self.surroundings += 1
+
+    def node(self, old: Any, new: Any) -> None:
+        self.index.on_event(old, new)
+        self.fleet.on_event(old, new)
+
+    def poll(self, *alerts: Alert) -> None:
+        self.clock.time += 10
+        self.board.books["main"].polled(PEER, alerts, self.clock.time)
+        self.board.publish()
+
+    def settle(self) -> None:
+        self.changed.clear()
+        self.surroundings = 0
+
+    def alerts(self, name: str) -> tuple[AlertFact, ...]:
+        facts = self.fleet.get(name)
+        assert facts is not None
+        return facts.alerts
+
+
+def alert(name: str = "Fault", suppressed: bool = False, **labels: str) -> Alert:  # noqa: FBT001, FBT002
+    identity = tuple(sorted({"alertname": name, **labels}.items()))
+    return Alert(identity=identity, starts_at=2e9, suppressed=suppressed)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_an_alert_becomes_a_fact_of_its_node_alone(desk: Desk) -> None:
+    desk.poll(alert(node="n1"))
+    (fact,) = desk.alerts("n1")
+    assert (fact.source, fact.name, fact.since) == ("main", "Fault", desk.clock.time)
+    assert desk.changed == ["n1"]
+    assert desk.alerts("n2") == ()
+
+
+def test_a_poll_with_nothing_new_only_refreshes(desk: Desk) -> None:
+    desk.poll(alert(node="n1"))
+    desk.settle()
+    desk.poll(alert(node="n1"))
+    assert desk.alerts("n1")[0].seen == desk.clock.time
+    assert desk.changed == []
+    assert desk.surroundings == 0
+
+
+def test_a_silence_is_a_change(desk: Desk) -> None:
+    desk.poll(alert(node="n1"))
+    desk.settle()
+    desk.poll(alert(node="n1", suppressed=True))
+    assert desk.alerts("n1")[0].suppressed
+    assert desk.changed == ["n1"]
+
+
+def test_gone_is_a_change(desk: Desk) -> None:
+    desk.poll(alert(node="n1"))
+    desk.poll()
+    desk.settle()
+    desk.poll()
+    assert desk.alerts("n1") == ()
+    assert desk.changed == ["n1"]
+
+
+def test_a_restarted_scraper_makes_another_alert_of_the_same_fault(desk: Desk) -> None:
+    """``instance`` changes, and so the alert; what is waited for does not begin anew."""
+    desk.poll(alert(node="n1", instance="10.1.0.1:8080"))
+    first = desk.clock.time
+    both = (alert(node="n1", instance="10.1.0.1:8080"), alert(node="n1", instance="10.1.0.2:8080"))
+    desk.poll(*both)
+    for _ in range(3):
+        desk.poll(both[1])
+    (fact,) = desk.alerts("n1")
+    assert fact.since == first
+
+
+def test_an_alert_is_placed_when_its_node_appears(desk: Desk) -> None:
+    desk.poll(alert(node="n3"))
+    assert desk.observer.reasons == {"unknown_node": 1}
+    desk.poll(alert(node="n3"))
+    assert desk.observer.reasons == {"unknown_node": 1}, "counted once"
+    assert desk.board.notes() == ("alert Fault of main is about no node: node=n3 names no node",)
+    desk.node(None, node("n3"))
+    desk.board.publish()
+    assert len(desk.alerts("n3")) == 1
+
+
+def test_refusals_that_no_policy_asks_about_are_counted_and_not_shown(desk: Desk) -> None:
+    desk.poll(alert("KubePodCrashLooping", pod="x"))
+    assert desk.observer.reasons == {"no_label": 1}
+    assert not any("Crash" in note for note in desk.board.notes())
+    assert desk.board.refusals() == {"no_label": 1}
+
+
+def test_an_alert_stays_with_its_node_when_another_gets_the_same_address(desk: Desk) -> None:
+    desk.node(None, node("n3", ip="10.0.0.3"))
+    desk.poll(alert(instance="10.0.0.3:9100"))
+    desk.node(None, node("n4", ip="10.0.0.3"))
+    desk.poll(alert(instance="10.0.0.3:9100"))
+    assert len(desk.alerts("n3")) == 1, "its absence would look like recovery"
+    assert desk.alerts("n4") == ()
+
+
+def test_a_node_made_anew_begins_without_the_alerts_of_the_one_before(desk: Desk) -> None:
+    early = Alert(identity=(("alertname", "Fault"), ("node", "n1")), starts_at=1.7e9)
+    desk.node(node("n1"), node("n1", created="2020-01-01T00:00:00Z"))
+    desk.poll(early)
+    assert len(desk.alerts("n1")) == 1
+    desk.node(node("n1", created="2020-01-01T00:00:00Z"), node("n1"))
+    desk.poll(early)
+    assert desk.alerts("n1") == ()
+    assert desk.observer.reasons == {"older_than_node": 1}
+
+
+def test_the_place_of_a_pod_is_asked_for_and_used(desk: Desk) -> None:
+    one = alert(job="dcgm-exporter", instance="10.244.0.7:9400")
+    desk.poll(one)
+    key = PodKey(ip="10.244.0.7")
+    assert desk.board.wanted_pods() == {key}
+    desk.board.pods[key] = PodPlace("n2")
+    desk.board.publish()
+    assert len(desk.alerts("n2")) == 1
+    assert desk.board.wanted_pods() == set()
+
+
+def test_all_nodes_are_looked_at_when_an_unless_changes_or_a_source_fails(desk: Desk) -> None:
+    desk.board.use([policy(unless=[{"alert": {"name": "Maintenance"}}])])
+    desk.poll(alert("Other"))
+    assert desk.surroundings == 0
+    desk.poll(alert("Maintenance"), alert("Other"))
+    assert desk.surroundings == 1
+    assert {one.name for one in desk.fleet.cluster_facts.alerts} == {"Maintenance", "Other"}
+    desk.board.books["main"].failed(PEER, "no answer")
+    desk.board.publish()
+    assert desk.surroundings == 2
+    assert not desk.fleet.cluster_facts.sources["alertmanager/main"].ok
+
+
+def test_a_webhook_call_is_a_fact_with_the_next_publication(desk: Desk) -> None:
+    desk.board.books["main"].told(Report(firing=(alert(node="n2"),), resolved=()), 1.0)
+    desk.board.publish()
+    assert len(desk.alerts("n2")) == 1
+
+
+def test_queries_come_and_go_with_the_policies(desk: Desk) -> None:
+    asks = policy(when=[{"query": {"promql": "x", "for": "1m"}}])
+    desk.board.use([asks])
+    (key,) = desk.board.queries
+    named = (Sample({"node": "n1"}, 79.0),)
+    desk.board.answered(key, Answered(named, None, desk.clock.time))
+    desk.board.publish()
+    facts = desk.fleet.get("n1")
+    assert facts is not None
+    assert facts.queries[key].holds
+    desk.board.use([policy()])
+    desk.board.answered(key, Answered(named, None, desk.clock.time))  # it was under way
+    desk.board.publish()
+    facts = desk.fleet.get("n1")
+    assert facts is not None
+    assert facts.queries == {}
+
+
+def test_a_query_of_unless_needs_no_node(desk: Desk) -> None:
+    desk.board.use([policy(unless=[{"query": {"promql": "maintenance == 1"}}])])
+    (key,) = desk.board.queries
+    desk.board.publish()
+    assert key not in desk.fleet.cluster_facts.queries, "not known yet"
+    desk.board.answered(key, Answered((Sample({}, 1.0),), None, desk.clock.time))
+    desk.board.publish()
+    assert desk.fleet.cluster_facts.queries == {key: True}
+    desk.clock.time += 3600
+    desk.board.publish()
+    assert desk.fleet.cluster_facts.queries == {}
+
+
+def test_a_query_without_a_server_is_said(desk: Desk) -> None:
+    desk.board.use([policy(when=[{"query": {"promql": "x", "source": "other"}}])])
+    assert "query x: no Prometheus other is configured" in desk.board.notes()

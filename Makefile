@@ -77,6 +77,24 @@ bench-agent: tools ## Agent memory, idle CPU and log-storm throughput
 bench-scrape: tools ## A scrape of the agent: alone, fifty at once, and while an NVML call hangs
 	$(PY) -m tests.bench.scrape
 
+.PHONY: bench-webhook
+bench-webhook: tools ## Alerts/s that the webhook accepts, and whether any is lost with its leader
+	$(PY) -m tests.bench.webhook
+
+.PHONY: bench-handover
+bench-handover: tools ## SIGTERM to the leader until the other replica has cordoned
+	$(PY) -m tests.bench.handover
+
+# An environment of its own: mutmut's many libraries are no part of development.
+build/mutate/.ready: requirements/dev.txt requirements/mutate.txt $(STAMP)
+	$(PYTHON) -m venv build/mutate/venv
+	$(BIN)/uv pip install --quiet --python build/mutate/venv/bin/python --require-hashes -r requirements/dev.txt -r requirements/mutate.txt
+	@touch $@
+
+.PHONY: mutate
+mutate: build/mutate/.ready ## Does a test notice each small change? MODULES="guards/*.py calm.py" of remediator/decide
+	build/mutate/venv/bin/python -m tests.bench.mutate $(MODULES)
+
 .PHONY: requirements
 requirements: ## Lock the dependencies again, with hashes (needs the network)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
@@ -85,5 +103,7 @@ requirements: ## Lock the dependencies again, with hashes (needs the network)
 	  --custom-compile-command 'make requirements' --extra controller pyproject.toml -c requirements/dev.txt -o requirements/controller.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
 	  --custom-compile-command 'make requirements' --extra agent pyproject.toml -c requirements/dev.txt -o requirements/agent.txt
+	echo 'mutmut==3.8.1' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command 'make requirements' - -c requirements/dev.txt -o requirements/mutate.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
 	  --custom-compile-command 'make requirements' - -c requirements/dev.txt -o requirements/build.txt

@@ -18,6 +18,7 @@ from remediator.kube.client import ApiClient, connect, load_config
 from remediator.policy.drain import Drain, Evictions
 from testbed.api import Json
 from testbed.cluster import Cluster
+from testbed.workload import create_budget, create_owner, relax_budget
 
 
 FAST = Evictions.model_validate({"perSecond": 1000, "burst": 1000})
@@ -43,39 +44,12 @@ class Yard:
     def owner(self, kind: str = "StatefulSet") -> Json:
         """A controller that does nothing: the controller manager of the tests runs none for it."""
         name = f"{kind.lower()}-{uuid.uuid4().hex[:8]}"
-        if kind == "ConfigMap":
-            path = f"/api/v1/namespaces/{self.cluster.namespace}/configmaps"
-            return self._reference(
-                "v1", kind, self.cluster.api.create(path, {"metadata": {"name": name}})
-            )
-        labels = {"owner": name}
-        body: Json = {
-            "apiVersion": "apps/v1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "spec": {
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "main", "image": "pause"}]},
-                },
-            },
-        }
-        if kind == "StatefulSet":
-            body["spec"] |= {"serviceName": name, "replicas": 1}
-        path = f"/apis/apps/v1/namespaces/{self.cluster.namespace}/{kind.lower()}s"
-        return self._reference("apps/v1", kind, self.cluster.api.create(path, body))
-
-    @staticmethod
-    def _reference(version: str, kind: str, made: Json) -> Json:
-        meta = made["metadata"]
-        return {
-            "apiVersion": version,
-            "kind": kind,
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-        }
+        if kind != "ConfigMap":
+            return create_owner(self.cluster, kind, name)
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/configmaps"
+        made = self.cluster.api.create(path, {"metadata": {"name": name}})["metadata"]
+        reference: Json = {"apiVersion": "v1", "kind": kind, "controller": True}
+        return reference | {"name": name, "uid": made["uid"]}
 
     def pod(self, name: str = "", **options: Any) -> str:
         """A running pod of a controller, as `namespace/name`."""
@@ -101,26 +75,12 @@ class Yard:
 
     def budget(self, name: str, labels: dict[str, str], minimum: int = 1) -> str:
         """A PodDisruptionBudget, once the disruption controller has worked it out."""
-        path = f"/apis/policy/v1/namespaces/{self.cluster.namespace}/poddisruptionbudgets"
-        body = {
-            "metadata": {"name": name},
-            "spec": {"minAvailable": minimum, "selector": {"matchLabels": labels}},
-        }
-        self.cluster.api.create(path, body)
-
-        def observed() -> bool:
-            status = self.cluster.api.get(f"{path}/{name}").get("status", {})
-            return bool(status.get("observedGeneration") and status.get("currentHealthy"))
-
-        self.cluster.wait_for(observed, what=f"budget {name}")
+        create_budget(self.cluster, name, labels, minimum=minimum)
         return name
 
     def relax(self, name: str) -> None:
         """Let the budget allow everything."""
-        path = f"/apis/policy/v1/namespaces/{self.cluster.namespace}/poddisruptionbudgets/{name}"
-        self.cluster.api.patch(
-            path, {"spec": {"minAvailable": 0}}, content_type="application/merge-patch+json"
-        )
+        relax_budget(self.cluster, name)
 
     def evictions(self, pod: str = "") -> list[Json]:
         """What the API server's audit log has of evictions in this namespace."""

@@ -34,6 +34,7 @@ from remediator.decide.work import claimed
 from remediator.engine import Engine
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
+from remediator.kube.custom import CustomObjects
 from remediator.kube.dynamic import ObjectApi
 from remediator.kube.errors import ApiError
 from remediator.kube.events import EventRecorder
@@ -46,12 +47,14 @@ from remediator.kube.workqueue import WorkQueue
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
 from remediator.policy.reload import PolicySet, PolicyWatcher
+from remediator.record.chronicle import Chronicle
 from remediator.record.control import (
     CONTROL_CONFIGMAP,
     RESET_PREFIX,
     BreakerReset,
     read_control,
 )
+from remediator.record.crds import REMEDIATIONS
 from remediator.record.events import Events
 from remediator.record.metrics import Metrics
 from remediator.record.publish import StatusPublisher
@@ -108,6 +111,7 @@ class Term:
         self._memory = LedgerMemory(configmaps=self._configmaps)
         self._recorder = EventRecorder(api=resources.api, instance=resources.elector.identity)
         self._publisher = StatusPublisher(configmaps=self._configmaps, build=self._status)
+        self._chronicle = make_chronicle(resources)
         self._notes: tuple[str, ...] = ()
         self._answered: set[tuple[str, str]] = set()
         self._resets: dict[str, BreakerReset] = {}
@@ -165,6 +169,7 @@ class Term:
             witness = Witness(
                 events=Events(recorder=self._recorder),
                 metrics=has.metrics,
+                chronicle=self._chronicle,
                 clock=has.clock,
                 news=self._publisher.touch,
             )
@@ -244,6 +249,7 @@ class Term:
                     self._sweep_jobs(),
                     self._tick(),
                     self._announce(),
+                    *(() if self._chronicle is None else (self._chronicle.run(),)),
                 )
             ]
             self._control_changed(None, self._has.control.get(CONTROL_CONFIGMAP))
@@ -259,6 +265,8 @@ class Term:
         await self._memory.flush()
         await self._publisher.flush()
         await self._recorder.flush(1.0)
+        if self._chronicle is not None:
+            await self._chronicle.flush(1.0)
 
     async def _announce(self) -> None:
         """Let the webhook's Service lead here."""
@@ -450,6 +458,20 @@ class Term:
             ),
             nodes_total=len(self._has.fleet),
         )
+
+
+def make_chronicle(has: Resources) -> Chronicle | None:
+    """Return what records sessions; None where that is not wanted."""
+    kept = has.cluster.remediations
+    if not kept.keep:
+        return None
+    objects = CustomObjects(
+        api=has.api,
+        namespace=has.namespace,
+        plural=REMEDIATIONS.plural,
+        check=has.elector.check,
+    )
+    return Chronicle(objects=objects, kept=kept, nodes=has.fleet.all, now=has.clock.now)
 
 
 def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from remediator.decide.decision import Decision, NodePhase, PatchNode, WriteEven
 from remediator.decide.facts import NodeFacts
 from remediator.decide.session import Session
 from remediator.record.audit import WriteResult, audit
+from remediator.record.chronicle import Chronicle
 from remediator.record.events import Events
 from remediator.record.metrics import Metrics
 
@@ -30,14 +31,21 @@ class Witness:
     """The executor's and engine's observer; see :class:`remediator.act.executor.Observer`.
 
     Args:
-        events, metrics: told of what concerns them.
+        events, metrics, chronicle: told of what concerns them.
         clock: for how long things took.
         news: called when something changed that people may want to see.
     """
 
     def __init__(
-        self, *, events: Events, metrics: Metrics, clock: Clock, news: Callable[[], None]
+        self,
+        *,
+        events: Events,
+        metrics: Metrics,
+        chronicle: Chronicle | None = None,
+        clock: Clock,
+        news: Callable[[], None],
     ) -> None:
+        self._chronicle = chronicle
         self._news = news
         self._events = events
         self._metrics = metrics
@@ -51,6 +59,8 @@ class Witness:
         self._metrics.decided(before, now)
         if not dry_run:
             self._events.decided(before, now)
+            if self._chronicle is not None:
+                self._chronicle.decided(now)
 
     def written(
         self,
@@ -69,6 +79,8 @@ class Witness:
         if result is not WriteResult.DONE or dry_run:
             return
         self._events.written(patch)
+        if self._chronicle is not None:
+            self._chronicle.written_to(patch, facts)
         if patch.action == "cordon" and isinstance(patch.session, Session):
             hold = patch.session.hold(patch.policy)
             if hold is not None:

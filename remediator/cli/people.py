@@ -50,6 +50,24 @@ def status(
 
 
 @people_app.command()
+def history(
+    node: Annotated[
+        str, typer.Argument(metavar="[NODE]", help="Only of this node, step by step.")
+    ] = "",
+    *,
+    output: Output = "table",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    namespace: Namespace = NAMESPACE,
+) -> None:
+    """Show past and present sessions: what was done, what held it, who approved, how it ended."""
+    from remediator.cli.history import show_history
+
+    target = target_of(kubeconfig, context, namespace)
+    guarded(show_history, target, node, output=format_of(output))
+
+
+@people_app.command()
 def cancel(
     node: NodeName,
     *,

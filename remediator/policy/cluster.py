@@ -71,6 +71,15 @@ class Sanity(Model):
     percent: int = Field(default=20, ge=1, le=100, description="Of the GPU nodes with an agent.")
 
 
+class Remediations(Model):
+    """How long the records of sessions are kept, as `Remediation` objects. A view, no memory."""
+
+    keep: int = Field(
+        default=500, ge=0, le=20_000, description="So many that have ended. 0: none are written."
+    )
+    max_age: Duration = Field(default=90 * 86400.0, description="And none that ended before.")
+
+
 class LogChannel(Model):
     """Messages go to the controller's log."""
 
@@ -146,6 +155,9 @@ class ClusterSpec(Model):
     )
     evictions: Evictions = Field(
         default_factory=Evictions, description="How fast drains evict, all together."
+    )
+    remediations: Remediations = Field(
+        default_factory=Remediations, description="The records of sessions."
     )
     settling: Duration = Field(
         default=60.0,

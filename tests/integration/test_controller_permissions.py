@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
+from testbed import manifests
 from testbed.api import JSON, MERGE_PATCH, Api, ApiError, Json
 from testbed.cluster import Cluster
 
@@ -165,3 +166,37 @@ def test_what_an_operator_may(cluster: Cluster, operator: Api) -> None:
     state = f"{configmaps}/gpu-remediator-state"
     assert is_refused(lambda: operator.patch(state, {"data": {"tokens": "99"}}))
     assert is_refused(lambda: operator.request("DELETE", f"/api/v1/nodes/{name}"))
+
+
+def test_records_and_policies_as_objects(cluster: Cluster, controller: Api, operator: Api) -> None:
+    manifests.install_crds(cluster.api)
+    kinds = f"/apis/gpu-remediator.io/v1alpha1/namespaces/{cluster.namespace}"
+    cluster.wait_for(
+        lambda: cluster.api.raw("GET", f"{kinds}/remediationpolicies")[0] == 200, what="the kinds"
+    )
+    record = {
+        "apiVersion": "gpu-remediator.io/v1alpha1",
+        "kind": "Remediation",
+        "metadata": {"name": "one"},
+        "spec": {
+            "node": "n",
+            "nodeUID": "u",
+            "session": "one",
+            "policy": "p",
+            "started": "2026-01-01T00:00:00Z",
+        },
+    }
+    controller.create(f"{kinds}/remediations", record)
+    status = {"status": {"phase": "Running"}}
+    controller.patch(f"{kinds}/remediations/one/status", status, content_type=MERGE_PATCH)
+    assert operator.get(f"{kinds}/remediations/one")["status"] == status["status"]
+    change = {"metadata": {"labels": {"a": "b"}}}
+    for refused in (
+        lambda: controller.patch(f"{kinds}/remediations/one", change, content_type=MERGE_PATCH),
+        lambda: operator.delete(f"{kinds}/remediations/one"),
+        lambda: controller.create(f"{kinds}/remediationpolicies", record),
+        lambda: controller.get("/apis/gpu-remediator.io/v1alpha1/remediations"),
+    ):
+        assert is_refused(refused)
+    controller.delete(f"{kinds}/remediations/one")
+    assert controller.get(f"{kinds}/remediationpolicies")["items"] == []

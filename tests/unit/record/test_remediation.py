@@ -1,0 +1,345 @@
+"""The record of a session, and the task that writes it, on an API server of paper."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode
+from remediator.decide.facts import NodeFacts
+from remediator.decide.session import (
+    SESSION_VERSION,
+    Added,
+    Approval,
+    Before,
+    HoldState,
+    PolicyHold,
+    Result,
+    Session,
+    StepResult,
+)
+from remediator.kube.access import access_of
+from remediator.kube.custom import CustomObject
+from remediator.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unreachable
+from remediator.policy.cluster import Remediations
+from remediator.record.chronicle import MAX_WAITING, RETRY_SECONDS, Chronicle
+from remediator.record.remediation import MAX_HOLDS, begin, follow, hold, name_of, written
+
+
+PLAN = '{"steps":[{"cordon":{}},{"approve":{}},{"drain":{}}]}'
+AT = 1_700_000_000.0
+
+
+def session(uid: str = "u1", *, ident: str = "", step: int = 0, **fields: Any) -> Session:
+    results = tuple(
+        StepResult(step=n, action=action, result=Result.DONE, at=AT + n)
+        for n, action in enumerate(["cordon", "approve", "drain"][:step])
+    )
+    state = HoldState.DONE if step == 3 else HoldState.RUNNING
+    part = PolicyHold(
+        policy="xid-79",
+        version="v1",
+        plan=PLAN,
+        reasons=("Xid 79",),
+        instances=("xid:79",),
+        since=AT,
+        step_since=AT + step,
+        step=step,
+        state=state,
+        results=results,
+    )
+    given: dict[str, Any] = {
+        "version": SESSION_VERSION,
+        "id": ident or f"{uid}-1",
+        "node_uid": uid,
+        "boot_id": "b",
+        "started": AT,
+        "before": Before(),
+        "added": Added(cordoned=step > 0),
+        "holds": (part,),
+    }
+    return Session(**(given | fields))
+
+
+def facts(one: Session | None, *, uid: str = "u1", **fields: Any) -> NodeFacts:
+    given = {"name": f"n-{uid}", "uid": uid, "resource_version": "1", "session": one}
+    return NodeFacts(**(given | fields))
+
+
+def patch(one: Session | None, *, uid: str = "u1", **fields: Any) -> PatchNode:
+    given = {"name": f"n-{uid}", "uid": uid, "resource_version": "1", "session": one}
+    return PatchNode(**(given | fields))
+
+
+def held(*guards: str, uid: str = "u1", **fields: Any) -> Decision:
+    holds = tuple(Hold("xid-79", guard, f"by {guard}") for guard in guards)
+    given = {"node": f"n-{uid}", "uid": uid, "phase": NodePhase.IN_SESSION, "holds": holds}
+    return Decision(**(given | fields))
+
+
+class Server:
+    """Keeps objects; `refuse` is raised by every call while it is set."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.refuse: ApiError | None = None
+        self.calls: list[str] = []
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if self.refuse is not None:
+            raise self.refuse
+
+    async def read_all(self) -> list[CustomObject]:
+        self._call("list")
+        return [
+            CustomObject(name, "", "", 1, one["spec"], one.get("status", {}))
+            for name, one in self.objects.items()
+        ]
+
+    async def create(self, document: dict[str, Any]) -> None:
+        self._call("create")
+        name = document["metadata"]["name"]
+        if name in self.objects:
+            raise AlreadyExists(access_of("POST", "/"))
+        self.objects[name] = {"spec": document["spec"]}
+
+    async def write_status(self, name: str, status: dict[str, Any]) -> None:
+        self._call("status")
+        if name not in self.objects:
+            raise NotFound(access_of("PATCH", "/"))
+        self.objects[name]["status"] = {k: v for k, v in status.items() if v is not None}
+
+    async def delete(self, name: str) -> None:
+        self._call("delete")
+        self.objects.pop(name, None)
+
+
+class Scene:
+    """A chronicle with its server; time passes only where it sleeps."""
+
+    def __init__(self, *nodes: NodeFacts, server: Server | None = None, keep: int = 500) -> None:
+        self.server = server or Server()
+        self.nodes = list(nodes)
+        self.now = AT + 100
+        self.chronicle = Chronicle(
+            objects=self.server,
+            kept=Remediations(keep=keep),
+            nodes=lambda: self.nodes,
+            now=lambda: self.now,
+            sleep=self._sleep,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    async def settle(self, turns: int = 200) -> None:
+        task = asyncio.create_task(self.chronicle.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def status(self, name: str = "u1-1") -> dict[str, Any]:
+        found: dict[str, Any] = self.server.objects[name]["status"]
+        return found
+
+
+def whole_life(scene: Scene) -> None:
+    """Cordoned, held by an approval, approved by Eve, drained, recovered."""
+    tell = scene.chronicle
+    approval = Approval("u1-1", "xid-79", 1, "eve", "now", "then")
+    tell.written_to(patch(session(step=1), unschedulable=True, action="cordon"), facts(None))
+    tell.decided(held("approval"))
+    given = facts(session(step=1), approvals=(approval,))
+    tell.written_to(patch(session(step=2), approvals=(), action="record"), given)
+    tell.decided(held())
+    last = session(step=3)
+    tell.decided(held(ended=last))
+    tell.written_to(
+        patch(None, unschedulable=False, action="uncordon", why="Xid 79 cleared"),
+        facts(session(step=2), unschedulable=True),
+    )
+
+
+async def test_a_session_from_its_beginning_to_its_end() -> None:
+    scene = Scene()
+    whole_life(scene)
+    await scene.settle()
+
+    assert scene.server.objects["u1-1"]["spec"] == {
+        "node": "n-u1",
+        "nodeUID": "u1",
+        "session": "u1-1",
+        "policy": "xid-79",
+        "started": written(AT),
+        "attempt": 1,
+    }
+    status = scene.status()
+    assert (status["phase"], status["result"], status["why"]) == (
+        "Ended",
+        "Recovered",
+        "Xid 79 cleared",
+    )
+    assert [(one["step"], one["action"], one["state"]) for one in status["steps"]] == [
+        (1, "cordon", "done"),
+        (2, "approve", "done"),
+        (3, "drain", "done"),
+    ]
+    assert [(one["guard"], one["reason"]) for one in status["holds"]] == [
+        ("approval", "by approval")
+    ]
+    assert status["holds"][0]["until"]
+    assert [(one["step"], one["by"]) for one in status["approvals"]] == [(2, "eve")]
+    assert (status["added"], status["undone"]) == (["cordon"], ["cordon"])
+    assert scene.server.calls == ["list", "create", "status"]  # written once, though told often
+
+
+async def test_who_ended_it_by_hand_is_said() -> None:
+    for action, result in (("cancel", "Cancelled"), ("release", "Released")):
+        scene = Scene()
+        scene.chronicle.written_to(patch(session(step=1)), facts(None))
+        scene.chronicle.written_to(patch(None, action=action, why="by Eve"), facts(session(step=1)))
+        await scene.settle()
+        assert (scene.status()["result"], scene.status()["why"]) == (result, "by Eve")
+        assert scene.status()["undone"] == []
+
+
+async def test_the_next_leader_goes_on_with_the_same_object() -> None:
+    first = Scene(facts(session(step=1)))
+    first.chronicle.written_to(patch(session(step=1)), facts(None))
+    first.chronicle.decided(held("budget"))
+    await first.settle()
+
+    second = Scene(facts(session(step=2)), server=first.server)
+    await second.settle()
+
+    assert list(second.server.objects) == ["u1-1"]
+    assert second.status()["phase"] == "Running"
+    assert second.status()["step"] == "3 drain"
+    assert [one["guard"] for one in second.status()["holds"]] == ["budget"]
+
+
+async def test_a_session_that_ended_while_nobody_looked_is_closed_as_unknown() -> None:
+    first = Scene(facts(session(step=1)))
+    first.chronicle.written_to(patch(session(step=1)), facts(None))
+    await first.settle()
+
+    second = Scene(facts(None), server=first.server)
+    await second.settle()
+
+    assert second.status()["result"] == "Unknown"
+
+
+@pytest.mark.parametrize("node", [None, facts(None), facts(session(ident="u1-2"))])
+async def test_a_session_that_is_gone_without_an_answered_write_is_closed(
+    node: NodeFacts | None,
+) -> None:
+    scene = Scene(facts(session(step=1)))
+    await scene.settle()
+    assert scene.status()["phase"] == "Running"
+
+    scene.nodes = [] if node is None else [node]
+    scene.chronicle.decided(held("budget"))  # any news
+    await scene.settle(400)
+
+    assert scene.status()["result"] == "Unknown"
+
+
+@pytest.mark.parametrize("error", [NotFound, Forbidden])
+async def test_without_kind_or_permission_the_view_is_off_and_comes_back(
+    error: type[ApiError],
+) -> None:
+    scene = Scene(facts(session(step=1)))
+    scene.server.refuse = error(access_of("GET", "/apis/x/y/remediations"))
+    await scene.settle(20)
+    assert scene.chronicle.off
+    assert scene.server.objects == {}
+    assert scene.server.calls.count("list") <= (scene.now - AT - 100) / RETRY_SECONDS + 1
+
+    scene.server.refuse = None
+    await scene.settle()
+    assert not scene.chronicle.off
+    assert scene.status()["phase"] == "Running"
+
+
+async def test_an_api_server_that_is_away_costs_nothing_but_time() -> None:
+    scene = Scene()
+    scene.server.refuse = Unreachable(access_of("GET", "/"))
+    whole_life(scene)
+    await scene.settle(20)
+    assert not scene.chronicle.off
+    scene.server.refuse = None
+    await scene.settle()
+    assert scene.status()["result"] == "Recovered"
+
+
+async def test_an_object_that_a_person_deleted_is_made_anew() -> None:
+    scene = Scene(facts(session(step=1)))
+    scene.chronicle.written_to(patch(session(step=1)), facts(None))
+    await scene.settle()
+    scene.server.objects.clear()
+    scene.chronicle.written_to(patch(session(step=2)), facts(session(step=1)))
+    await scene.settle()
+    assert scene.status()["step"] == "3 drain"
+
+
+async def test_the_oldest_ended_ones_go_when_there_are_too_many_and_open_ones_never() -> None:
+    scene = Scene(facts(session("open"), uid="open"), keep=2)
+    for number in range(5):
+        uid, one = f"u{number}", session(f"u{number}", step=1)
+        scene.nodes.append(facts(None, uid=uid))
+        scene.chronicle.written_to(patch(one, uid=uid), facts(None, uid=uid))
+        scene.now += 1
+        scene.chronicle.written_to(patch(None, uid=uid, action="uncordon"), facts(one, uid=uid))
+    await scene.settle(400)
+    assert sorted(scene.server.objects) == ["open-1", "u3-1", "u4-1"]
+
+
+async def test_old_ones_go() -> None:
+    scene = Scene()
+    whole_life(scene)
+    await scene.settle()
+    scene.now += Remediations().max_age + 1
+    later = Scene(server=scene.server)
+    later.now = scene.now
+    await later.settle()
+    assert scene.server.objects == {}
+
+
+async def test_what_waits_is_bounded() -> None:
+    scene = Scene()
+    for number in range(MAX_WAITING + 10):
+        uid = f"u{number}"
+        scene.chronicle.written_to(patch(session(uid, step=1), uid=uid), facts(None, uid=uid))
+    assert len(scene.chronicle._waiting) == MAX_WAITING
+
+
+def test_holds_are_bounded_and_the_newest_stay() -> None:
+    record = begin(session(step=1), node="n")
+    for number in range(MAX_HOLDS + 20):
+        record = hold(record, held(f"guard-{number}"), AT + number)
+    assert len(record.status.holds) == MAX_HOLDS
+    assert record.status.held_by == f"guard-{MAX_HOLDS + 19}"
+    assert hold(record, held(f"guard-{MAX_HOLDS + 19}"), AT) is record
+
+
+def test_a_policy_that_let_go_stays_in_the_record() -> None:
+    both = session(step=1)
+    other = replace(both.holds[0], policy="other")
+    record = begin(replace(both, holds=(both.holds[0], other)), node="n")
+    record = follow(record, both)
+    assert [(one.policy, one.state) for one in record.status.policies] == [
+        ("other", "left"),
+        ("xid-79", "running"),
+    ]
+    assert ("other", "done") in [(one.policy, one.state) for one in record.status.steps]
+
+
+@pytest.mark.parametrize("text", ["", "../x", "A", "a" * 64, "x.y", "ü"])
+def test_a_session_id_that_is_no_name_gets_one(text: str) -> None:
+    assert name_of(text) == name_of(text)
+    assert name_of(text).startswith("session-")
+    assert name_of("1a2b3c4d-18c0ffee") == "1a2b3c4d-18c0ffee"

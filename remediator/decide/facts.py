@@ -85,8 +85,8 @@ class AlertFact:
 
     ``source``: the Alertmanager, by its name in RemediatorConfig; its state is
     ``ClusterFacts.sources["alertmanager/<source>"]``. ``since``: first seen by us; ``seen``:
-    the last good poll or webhook that had it; ``starts_at``: its own ``startsAt``, by another
-    clock. ``suppressed``: silenced or inhibited on any peer. The node is then frozen for
+    when it was last seen to change, no decision rests on it; ``starts_at``: its own
+    ``startsAt``, by another clock. ``suppressed``: silenced or inhibited on any peer. The node is then frozen for
     policies that rest on it: no step, and no undo.
     """
 
@@ -170,7 +170,8 @@ class NodeFacts:
 
     ``pool`` and ``zone`` are the names of its groups ("" for nodes without the label).
     ``faults_note`` says why the annotation's details are not used, if they are not.
-    ``faults_truncated``: faults of severity warning are missing from ``faults``.
+    ``faults_truncated``: faults of severity warning are missing from ``faults``;
+    ``info_truncated``: informational ones are.
     ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
     ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
     cordoned now, somebody else did that. ``untainted``: the same of a taint.
@@ -197,6 +198,7 @@ class NodeFacts:
     faults_boot_id: str = ""
     faults_note: str = ""
     faults_truncated: bool = False
+    info_truncated: bool = False
     mode: NodeMode = NodeMode.FULL
     mode_note: str = ""
     session: Session | Malformed | None = None

@@ -104,6 +104,8 @@ def report_trusted(facts: NodeFacts, now: float) -> bool:
     known = facts.conditions.get(ConditionType.XID_ERROR)
     if known is None or not known.fresh(now) or not _of_running_boot(known, facts):
         return False
+    if facts.info_truncated:
+        return False  # which codes are informational, only the agent knows
     if known.status == ConditionStatus.FALSE:
         return True
     readable = not facts.faults_note and not facts.faults_truncated

@@ -338,6 +338,7 @@ def _faults(text: str | None) -> dict[str, Any]:
         "faults_boot_id": report.boot_id,
         "faults_note": note,
         "faults_truncated": report.truncated is not None and report.truncated.warning > 0,
+        "info_truncated": report.truncated is not None and report.truncated.info > 0,
     }
 
 

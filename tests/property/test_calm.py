@@ -55,6 +55,7 @@ def nodes(draw: st.DrawFn) -> NodeFacts:
         boot_id=draw(st.sampled_from(["boot-1", "boot-1", "boot-2", ""])),
         faults_note=draw(st.sampled_from(["", "", "of a newer version"])),
         faults_truncated=draw(st.sampled_from([False, False, True])),
+        info_truncated=draw(st.sampled_from([False, False, True])),
     )
 
 

@@ -27,6 +27,8 @@ STALE = START + STALE_AFTER_SECONDS
         (node(faults=(xid(),)), STALE, Answer.HOLDS),
         (node(faults=(xid(48),)), START, Answer.CLEAR),
         (node(faults=(xid(48),), faults_truncated=True), START, Answer.UNKNOWN),
+        (node(faults=(xid(48),), info_truncated=True), START, Answer.UNKNOWN),
+        (node(info_truncated=True), START, Answer.UNKNOWN),
         (node(conditions={}), START, Answer.UNKNOWN),
         (node(conditions={"GPUXidError": condition("GPUXidError", "Unknown")}), 0, Answer.UNKNOWN),
         (

@@ -226,11 +226,13 @@ def test_unreadable_faults_leave_the_conditions_and_say_so(text: str) -> None:
     assert found.conditions["GPUXidError"].status == "True"
 
 
-def test_a_truncated_report_says_that_warnings_are_missing() -> None:
+def test_a_truncated_report_says_what_is_missing() -> None:
     text = '{"version":1,"bootID":"b","faults":[],"truncated":{"warning":2}}'
-    assert facts((1.0, node(annotations={FAULTS_ANNOTATION: text}))).faults_truncated
+    found = facts((1.0, node(annotations={FAULTS_ANNOTATION: text})))
+    assert (found.faults_truncated, found.info_truncated) == (True, False)
     text = '{"version":1,"bootID":"b","faults":[],"truncated":{"info":2}}'
-    assert not facts((1.0, node(annotations={FAULTS_ANNOTATION: text}))).faults_truncated
+    found = facts((1.0, node(annotations={FAULTS_ANNOTATION: text})))
+    assert (found.faults_truncated, found.info_truncated) == (False, True)
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", '{"version": 2}'])

@@ -51,6 +51,8 @@ STALE = START + STALE_AFTER_SECONDS
         "stale-true-still-holds",
         "another-code",
         "another-code-and-truncated",
+        "another-code-and-application-errors-truncated",
+        "said-clear-and-application-errors-truncated",
         "never-said",
         "said-unknown",
         "unreadable-details",

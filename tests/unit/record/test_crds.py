@@ -20,6 +20,7 @@ HEAD = "# Made from the models: UPDATE_DOCS=1 pytest tests/unit/record/test_crds
 def text_of(crd: dict[str, Any]) -> str:
     yaml = YAML()
     yaml.default_flow_style = False
+    yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 100
     stream = io.StringIO()
     yaml.dump(crd, stream)

@@ -24,7 +24,8 @@ def text_of(crd: dict[str, Any]) -> str:
     yaml.width = 100
     stream = io.StringIO()
     yaml.dump(crd, stream)
-    return HEAD + stream.getvalue()
+    lines = (line.rstrip() for line in stream.getvalue().splitlines())  # where it was folded
+    return HEAD + "".join(f"{line}\n" for line in lines)
 
 
 @pytest.mark.parametrize(

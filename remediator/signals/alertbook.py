@@ -64,13 +64,11 @@ class AlertBook:
 
     Attributes:
         entries: what fires.
-        polls: how many good ones there were, of all peers together.
     """
 
     def __init__(self, spec: Alertmanager, *, now: float) -> None:
         self.spec = spec
         self.entries: dict[Identity, Entry] = {}
-        self.polls = 0
         self._peers = {url: _Peer() for url in spec.urls}
         self._proofs: dict[tuple[str, Identity], float] = {}
         self._proven_at: float | None = None
@@ -81,7 +79,6 @@ class AlertBook:
         """Take in all that one peer has, now."""
         ours = {one.identity: one for one in alerts if one.has(self.spec.labels)}
         self._peers[peer] = _Peer(good_at=now, trouble="")
-        self.polls += 1
         self._prove(peer, ours.values(), now)
         for one in ours.values():
             self._there(one, peer, now)

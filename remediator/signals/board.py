@@ -90,13 +90,14 @@ class Board:
         self._watch: SourceFact | None = None
         self._agents: SourceFact | None = None
         self._agents_due = now
-        self._polls: dict[str, int] = {}
         self._since: dict[tuple[str, str], dict[str, float]] = {}
         self._uids: dict[str, str] = {}
         self._index_seen = -1
         self._firing: dict[tuple[str, Identity], AlertFact] = {}
+        self._instances: dict[tuple[str, Identity], str] = {}
         self._named: tuple[AlertClause, ...] = ()
         self._unless: tuple[AlertClause, ...] = ()
+        self._restated = False
         self._unasked: tuple[QueryClause, ...] = ()
         self._touched: set[str] = set()
 
@@ -233,24 +234,20 @@ class Board:
     def _refresh(self, name: str, book: AlertBook, changed: set[Identity]) -> bool:
         """Restate the alerts of one source; tell whether an ``unless`` may see it otherwise."""
         relevant = False
+        self._restated = self._restated or bool(changed)
         for identity in changed:
             key = (name, identity)
             before, entry = self._firing.pop(key, None), book.entries.get(identity)
             after = None if entry is None else _fact(name, identity, entry)
+            self._instances.pop(key, None)
             if after is not None:
                 self._firing[key] = after
+                self._instances[key] = after.instance
             relevant = relevant or any(
                 one is not None and names(clause, one)
                 for clause in self._unless
                 for one in (before, after)
             )
-        if book.polls != self._polls.get(name):
-            self._polls[name] = book.polls
-            for identity, entry in book.entries.items():
-                self._firing[name, identity] = replace(
-                    self._firing[name, identity], seen=entry.seen
-                )
-            self._touched.update(self._placings[name].nodes())
         return relevant
 
     def _tell(self, node: str) -> None:
@@ -266,18 +263,19 @@ class Board:
 
     def _alerts_of(self, node: str, uid: str) -> tuple[AlertFact, ...]:
         """Return its alerts. Those of one fault instance share the time it was first seen."""
-        found = [
-            self._firing[name, identity]
+        found = {
+            (name, identity): self._firing[name, identity]
             for name, placing in self._placings.items()
             for identity in placing.on(node)
-        ]
+        }
         before = self._since.get((node, uid), {})
         since: dict[str, float] = {}
-        for one in found:
-            earliest = min(one.since, before.get(one.instance, one.since))
-            since[one.instance] = min(earliest, since.get(one.instance, earliest))
+        for key, one in found.items():
+            instance = self._instances[key]
+            known = since.get(instance, before.get(instance, one.since))
+            since[instance] = min(one.since, known)
         self._since[node, uid] = since
-        return tuple(replace(one, since=since[one.instance]) for one in found)
+        return tuple(_since(found[key], since[self._instances[key]]) for key in sorted(found))
 
     def _surround(self, now: float, *, matters: bool) -> None:
         before = self._fleet.cluster_facts
@@ -294,7 +292,9 @@ class Board:
             or levels != {name: (one.ok, one.alive) for name, one in before.sources.items()}
             or queries != before.queries
         )
-        facts = ClusterFacts(alerts=tuple(self._firing.values()), sources=sources, queries=queries)
+        alerts = tuple(self._firing.values()) if self._restated else before.alerts
+        self._restated = False
+        facts = ClusterFacts(alerts=alerts, sources=sources, queries=queries)
         self._fleet.surround(facts, matters=matters)
 
     def _sources(self, now: float) -> dict[str, SourceFact]:
@@ -323,6 +323,10 @@ def _fact(source: str, identity: Identity, entry: Entry) -> AlertFact:
         starts_at=entry.alert.starts_at,
         suppressed=entry.suppressed,
     )
+
+
+def _since(fact: AlertFact, at: float) -> AlertFact:
+    return fact if fact.since == at else replace(fact, since=at)
 
 
 def _troubles(book: QueryBook) -> Iterator[str]:

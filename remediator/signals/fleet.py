@@ -175,15 +175,12 @@ def _newer(node: Node, known: Node) -> bool:
 
 
 def _signals_differ(before: NodeFacts, after: NodeFacts, *, now: float) -> bool:
-    """Tell whether alerts or queries changed by more than the time they were last seen.
+    """Tell whether alerts changed, or queries by more than the time they were last answered.
 
     An answer counts also when it ends a silence, and when it says that a node in session is
     well: recovery rests on what was said after the last step.
     """
-    if (
-        _alert_levels(before) != _alert_levels(after)
-        or before.queries.keys() != after.queries.keys()
-    ):
+    if before.alerts != after.alerts or before.queries.keys() != after.queries.keys():
         return True
     for key, fact in after.queries.items():
         was = before.queries[key]
@@ -193,7 +190,3 @@ def _signals_differ(before: NodeFacts, after: NodeFacts, *, now: float) -> bool:
         if fact.seen != was.seen and (recovering or now >= was.fresh_until):
             return True
     return False
-
-
-def _alert_levels(facts: NodeFacts) -> list[AlertFact]:
-    return [replace(one, seen=0.0) for one in facts.alerts]

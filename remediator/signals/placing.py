@@ -6,7 +6,7 @@ later, because a second node got the same address, its silence would look like r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -61,47 +61,48 @@ class Placing:
         self._rules = rules_of(book.spec)
         self._answers: dict[Identity, Answer] = {}
         self._on: dict[str, set[Identity]] = {}
-        self._seen_index = -1
-        self._seen_scrapers: dict[_Scraper, frozenset[str]] = {}
+        self._index_seen = -1
+        self._loose: set[Identity] = set()
+        """Alerts that are about no node, or not yet."""
+        self._scraped: dict[Identity, _Scraper] = {}
+        """Alerts of scrapers that name a node by ``node``: seldom many."""
+        self._named: dict[_Scraper, frozenset[str]] = {}
 
     def on(self, node: str) -> AbstractSet[Identity]:
         """Return the alerts about a node."""
         return self._on.get(node, frozenset())
 
-    def nodes(self) -> list[str]:
-        """Return the nodes that alerts are about."""
-        return [node for node, alerts in self._on.items() if alerts]
-
     def wanted(self) -> set[PodKey]:
         """Return the pods whose place would help."""
-        return {one.pod for one in self._answers.values() if isinstance(one, Wanted)}
+        answers = (self._answers[identity] for identity in self._loose)
+        return {one.pod for one in answers if isinstance(one, Wanted)}
 
     def refusals(self) -> list[Refusal]:
         """Return the alerts that name no node."""
         return [
             Refusal(self._book.entries[identity].alert, answer.reason, answer.why)
-            for identity, answer in self._answers.items()
-            if isinstance(answer, Refused)
+            for identity in self._loose
+            if isinstance(answer := self._answers[identity], Refused)
         ]
 
-    def update(self, changed: Iterable[Identity]) -> tuple[set[str], list[Reason]]:
+    def update(self, changed: AbstractSet[Identity]) -> tuple[set[str], list[Reason]]:
         """Place what changed, and what may be placed otherwise now.
+
+        Args:
+            changed: every alert that came, went or changed since the last call.
 
         Returns:
             The nodes with an alert more or less than before, and the reason of each new refusal.
         """
-        changed = set(changed)
-        for identity in [key for key in self._answers if key not in self._book.entries]:
-            changed.add(identity)
-        scrapers = self._scrapers()
-        again = self._moved() if self._index.version != self._seen_index else set()
-        again |= self._unsettled(scrapers)
-        self._seen_index, self._seen_scrapers = self._index.version, scrapers
+        moved = self._index.version != self._index_seen
+        self._index_seen = self._index.version
+        again = self._moved() if moved else set()
+        again |= self._unsettled(others=self._read_scrapers(changed, moved=moved))
         nodes: set[str] = set()
         refused: list[Reason] = []
         for identity in changed | again:
             before = self._answers.get(identity)
-            after = self._place(identity, before, scrapers)
+            after = self._place(identity, before)
             self._keep(identity, before, after)
             for one in (before, after):
                 if isinstance(one, Found) and (before != after or identity in changed):
@@ -121,56 +122,64 @@ class Placing:
             self._answers.pop(identity, None)
         else:
             self._answers[identity] = after
+        if after is None or isinstance(after, Found):
+            self._loose.discard(identity)
+        else:
+            self._loose.add(identity)
 
-    def _place(
-        self,
-        identity: Identity,
-        before: Answer | None,
-        scrapers: Mapping[_Scraper, frozenset[str]],
-    ) -> Answer | None:
+    def _place(self, identity: Identity, before: Answer | None) -> Answer | None:
         entry = self._book.entries.get(identity)
         if entry is None:
             return None
         if isinstance(before, Found) and self._index.uid(before.node) == before.uid:
             return before
-        labels = dict(identity)
-        scraper = (labels.get(JOB, ""), labels.get(INSTANCE, ""))
-        subject = Subject(labels, entry.alert.starts_at, scrapers.get(scraper, frozenset()))
+        scraper = self._scraped.get(identity)
+        speaks_of = frozenset() if scraper is None else self._named[scraper]
+        subject = Subject(dict(identity), entry.alert.starts_at, speaks_of)
         return resolve(subject, self._rules, self._index, self._pods)
 
     def _moved(self) -> set[Identity]:
         """Return the alerts without a node, and those whose node is gone."""
-        return {
-            identity
-            for identity, answer in self._answers.items()
-            if not isinstance(answer, Found) or self._index.uid(answer.node) != answer.uid
-        }
+        gone = (
+            alerts
+            for node, alerts in self._on.items()
+            if any(self._uid_of(one) != self._index.uid(node) for one in alerts)
+        )
+        return self._loose.union(*gone)
 
-    def _unsettled(self, scrapers: Mapping[_Scraper, frozenset[str]]) -> set[Identity]:
+    def _uid_of(self, identity: Identity) -> str:
+        answer = self._answers[identity]
+        return answer.uid if isinstance(answer, Found) else ""
+
+    def _unsettled(self, *, others: bool) -> set[Identity]:
         """Return the alerts that wait for a pod, or that other alerts of a scraper may settle."""
-        other = scrapers != self._seen_scrapers
+        reasons = {Reason.POD, Reason.SCRAPER} if others else {Reason.POD}
         return {
             identity
-            for identity, answer in self._answers.items()
-            if isinstance(answer, Wanted)
-            or (
-                isinstance(answer, Refused)
-                and (answer.reason is Reason.POD or (other and answer.reason is Reason.SCRAPER))
-            )
+            for identity in self._loose
+            if isinstance(answer := self._answers[identity], Wanted)
+            or (isinstance(answer, Refused) and answer.reason in reasons)
         }
 
-    def _scrapers(self) -> dict[_Scraper, frozenset[str]]:
-        """Return the nodes that each scraper names by ``node``, all its alerts together."""
-        jobs = set(self._rules.scraper_jobs)
-        named: dict[_Scraper, set[str]] = {}
-        if not jobs:
-            return {}
-        for identity in self._book.entries:
+    def _read_scrapers(self, changed: AbstractSet[Identity], *, moved: bool) -> bool:
+        """Keep which nodes each scraper names by ``node``; tell whether that is otherwise now."""
+        jobs, touched = self._rules.scraper_jobs, moved and bool(self._scraped)
+        for identity in changed if jobs else ():
             labels = dict(identity)
-            if labels.get(JOB) in jobs and labels.get(NODE) and EXPORTED not in labels:
-                key = (labels[JOB], labels.get(INSTANCE, ""))
-                named.setdefault(key, set()).update(self._index.named(labels[NODE]))
-        return {key: frozenset(nodes) for key, nodes in named.items()}
+            if labels.get(JOB) not in jobs or not labels.get(NODE) or EXPORTED in labels:
+                continue
+            touched = True
+            if identity in self._book.entries:
+                self._scraped[identity] = (labels[JOB], labels.get(INSTANCE, ""))
+            else:
+                self._scraped.pop(identity, None)
+        if not touched:
+            return False
+        named: dict[_Scraper, set[str]] = {}
+        for identity, scraper in self._scraped.items():
+            named.setdefault(scraper, set()).update(self._index.named(dict(identity)[NODE]))
+        before, self._named = self._named, {key: frozenset(found) for key, found in named.items()}
+        return before != self._named
 
 
 def rules_of(spec: Alertmanager) -> Rules:

@@ -14,7 +14,10 @@ from remediator.record.crds import policy_crd, remediation_crd
 
 
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
-HEAD = "# Made from the models: UPDATE_DOCS=1 pytest tests/unit/record/test_crds.py\n"
+HEAD = """\
+# Made from the models: UPDATE_DOCS=1 pytest tests/unit/record/test_crds.py
+# yamllint disable rule:line-length
+"""
 
 
 def text_of(crd: dict[str, Any]) -> str:

@@ -28,10 +28,12 @@ from remediator.kube.client import (
     ApiClient,
     configmap_reflector,
     connect,
+    custom_reflector,
     load_config,
     node_reflector,
 )
 from remediator.kube.config import ApiConfig
+from remediator.kube.custom import CustomObject
 from remediator.kube.endpoint import point_to
 from remediator.kube.errors import ApiError, ConfigError, Denied
 from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
@@ -46,8 +48,10 @@ from remediator.policy.problems import PolicyError
 from remediator.policy.reload import PolicyWatcher
 from remediator.policy.sources import rooted
 from remediator.record.control import CONTROL_CONFIGMAP
+from remediator.record.crds import POLICIES
 from remediator.record.metrics import CONTENT_TYPE, Metrics
-from remediator.settings import Settings, parse_listen
+from remediator.record.policysource import PolicyObjects
+from remediator.settings import PoliciesFrom, Settings, parse_listen
 from remediator.signals.board import Board
 from remediator.signals.feeds import Feeds
 from remediator.signals.fleet import Fleet
@@ -64,6 +68,8 @@ Connect = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 WATCHES: Final = 8
 """Connections beside those of the workers: watches, status, state, Events."""
+POLICIES_SECONDS: Final = 10.0
+"""For policies that are objects, before we lead without them: a cluster may not know the kind."""
 DRAIN_CONNECTIONS: Final = 48
 """For evictions and the watches of nodes that are drained: writes to nodes do not wait for them."""
 
@@ -125,8 +131,12 @@ class Controller:
         self._clock = BootClock()
         self._metrics = Metrics(registry=CollectorRegistry())
         self._watcher = PolicyWatcher(
-            paths=[Path(settings.policies)], cluster=cluster, clock=self._clock.now
+            paths=[] if settings.policies_from is PoliciesFrom.CRDS else [Path(settings.policies)],
+            cluster=cluster,
+            clock=self._clock.now,
+            others=lambda: None if self._objects is None else self._objects.contents(),
         )
+        self._objects: PolicyObjects | None = None
         self._term: Term | None = None
         self._feeds: Feeds | None = None
         self.port = 0
@@ -147,6 +157,8 @@ class Controller:
             raise PolicyError(list(found.general))
         async with self._resources() as (has, mirrors), asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(mirror.run()) for mirror in mirrors]
+            if has.policy_objects is not None:
+                background.append(tasks.create_task(has.policy_objects.mirror.run()))
             background.append(tasks.create_task(self._feed(has, mirrors)))
             async with self._web(has, mirrors) as web, self._webhook(has, mirrors) as port:
                 self.port, self.webhook_port = web.port, port
@@ -171,6 +183,9 @@ class Controller:
     async def _lead(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
         for mirror in mirrors:
             await _synced(mirror)
+        if has.policy_objects is not None:
+            await has.policy_objects.wait(POLICIES_SECONDS)
+            self._watcher.load()
         _log.info("synced", nodes=len(has.fleet), gpu_nodes=sum(f.gpu for f in has.fleet.all()))
         async with has.elector.lead():
             self._term = Term(has)
@@ -215,6 +230,7 @@ class Controller:
                 finder=PodFinder(api=api),
                 watch_staleness=lambda: mirror.staleness,
             )
+            self._objects = self._policy_objects(api)
             has = Resources(
                 api=api,
                 drains=drains,
@@ -229,6 +245,7 @@ class Controller:
                 namespace=settings.namespace,
                 workers=settings.workers,
                 board=board,
+                policy_objects=self._objects,
                 announce=self._announcement(api, elector),
             )
             yield (
@@ -240,6 +257,16 @@ class Controller:
                     ),
                 ],
             )
+
+    def _policy_objects(self, api: ApiClient) -> PolicyObjects | None:
+        """Return the mirror of policies that are objects; None where only files count."""
+        if self._settings.policies_from is PoliciesFrom.FILES:
+            return None
+        store: Store[CustomObject] = Store()
+        mirror = custom_reflector(
+            api, store, namespace=self._settings.namespace, plural=POLICIES.plural
+        )
+        return PolicyObjects(store=store, mirror=mirror)
 
     def _web(self, has: Resources, mirrors: list[Reflector]) -> Server:  # type: ignore[type-arg]
         nodes, elector, address = mirrors[0], has.elector, self._settings.address

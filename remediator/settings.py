@@ -57,6 +57,14 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class PoliciesFrom(StrEnum):
+    """Where policies are."""
+
+    FILES = "files"
+    CRDS = "crds"
+    BOTH = "both"
+
+
 class Address(NamedTuple):
     """Where to listen. Host "" is every address, port 0 any free one."""
 
@@ -102,6 +110,10 @@ class Settings(BaseSettings):
     policies: str = Field(
         default="policies",
         description="Folder or file with RemediationPolicy files; watched for changes.",
+    )
+    policies_from: PoliciesFrom = Field(
+        default=PoliciesFrom.FILES,
+        description="Where policies are: files, RemediationPolicy objects in the namespace, both.",
     )
     config: str = Field(
         default="",

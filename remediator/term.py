@@ -54,9 +54,11 @@ from remediator.record.control import (
     BreakerReset,
     read_control,
 )
-from remediator.record.crds import REMEDIATIONS
+from remediator.record.crds import POLICIES, REMEDIATIONS
 from remediator.record.events import Events
 from remediator.record.metrics import Metrics
+from remediator.record.policysource import PolicyObjects
+from remediator.record.policywriter import PolicyStatuses
 from remediator.record.publish import StatusPublisher
 from remediator.record.report import Surroundings, WorldView, build_status, session_counts
 from remediator.record.state import LedgerMemory, restore
@@ -97,6 +99,8 @@ class Resources:
     namespace: str
     workers: int
     board: Board
+    policy_objects: PolicyObjects | None = None
+    """Policies that are objects; None where only files count."""
     announce: Callable[[], Awaitable[None]] | None = None
     """Makes this replica the one that the webhook's Service leads to. Raises ApiError."""
 
@@ -112,6 +116,8 @@ class Term:
         self._recorder = EventRecorder(api=resources.api, instance=resources.elector.identity)
         self._publisher = StatusPublisher(configmaps=self._configmaps, build=self._status)
         self._chronicle = make_chronicle(resources)
+        self._document: Status | None = None
+        self._policy_statuses = make_policy_statuses(resources, lambda: self._document)
         self._notes: tuple[str, ...] = ()
         self._answered: set[tuple[str, str]] = set()
         self._resets: dict[str, BreakerReset] = {}
@@ -249,7 +255,11 @@ class Term:
                     self._sweep_jobs(),
                     self._tick(),
                     self._announce(),
-                    *(() if self._chronicle is None else (self._chronicle.run(),)),
+                    *(
+                        view.run()
+                        for view in (self._chronicle, self._policy_statuses)
+                        if view is not None
+                    ),
                 )
             ]
             self._control_changed(None, self._has.control.get(CONTROL_CONFIGMAP))
@@ -403,6 +413,7 @@ class Term:
             now=has.clock.now(),
         )
         has.metrics.update(status, session_counts(facts.values()))
+        self._document = status
         return status
 
     def _view(
@@ -454,6 +465,7 @@ class Term:
                 *self._notes,
                 *self._refusals(),
                 *self._has.board.notes(),
+                *(() if self._has.policy_objects is None else self._has.policy_objects.notes()),
                 *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
             ),
             nodes_total=len(self._has.fleet),
@@ -472,6 +484,26 @@ def make_chronicle(has: Resources) -> Chronicle | None:
         check=has.elector.check,
     )
     return Chronicle(objects=objects, kept=kept, nodes=has.fleet.all, now=has.clock.now)
+
+
+def make_policy_statuses(
+    has: Resources, status: Callable[[], Status | None]
+) -> PolicyStatuses | None:
+    """Return what tells of policies in their own objects; None where only files count."""
+    if has.policy_objects is None:
+        return None
+    return PolicyStatuses(
+        objects=CustomObjects(
+            api=has.api,
+            namespace=has.namespace,
+            plural=POLICIES.plural,
+            check=has.elector.check,
+        ),
+        there=lambda store=has.policy_objects.store: store,  # type: ignore[misc]
+        loaded=lambda: has.watcher.current,
+        status=status,
+        now=has.clock.now,
+    )
 
 
 def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:

@@ -227,6 +227,8 @@ class PolicyWatcher:
         paths: policy files and folders of them.
         cluster: whose channels policies may name.
         clock: seconds of the controller's clock, as in facts.
+        others: policies that are no files, as though they were, by a name that says where they
+            are; the same rules hold. Called in the loop; None: nothing is known of them yet.
         poll: seconds between two looks.
         sleep: waits; injected for tests.
     """
@@ -237,12 +239,15 @@ class PolicyWatcher:
         paths: Sequence[Path],
         cluster: ClusterSpec,
         clock: Callable[[], float],
+        others: Callable[[], Contents | None] = dict,
         poll: float = POLL_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._paths = tuple(paths)
         self._cluster = cluster
         self._clock = clock
+        self._others = others
+        self._other: Contents = {}
         self._poll = poll
         self._sleep = sleep
         self._taken: Stamps | None = None
@@ -251,9 +256,15 @@ class PolicyWatcher:
 
     def load(self) -> PolicySet:
         """Read everything now, whatever the times say. Blocks for the reading."""
+        return self._load(self._others())
+
+    def _load(self, others: Contents | None) -> PolicySet:
+        """Read the files, and take the others as they were last known."""
+        self._other = self._other if others is None else others
         self._taken = self._seen = stamps(self._paths)
         try:
             contents = {str(path): _content(path) for path in find_files(self._paths)}
+            contents |= self._other
         except PolicyError as error:
             self.current = broken(self.current, error)
         else:
@@ -262,20 +273,24 @@ class PolicyWatcher:
 
     def look(self) -> PolicySet | None:
         """Look once: the new state if a change has come to rest, else None. Blocks for I/O."""
+        return self._look(self._others())
+
+    def _look(self, others: Contents | None) -> PolicySet | None:
         now = stamps(self._paths)
         settled = now == self._seen
         self._seen = now
-        if not settled or now == self._taken:
+        same = now == self._taken and (others is None or others == self._other)
+        if not settled or same:
             return None
         before = self.current
-        after = self.load()
+        after = self._load(others)
         return None if after == before else after
 
     async def changes(self) -> AsyncIterator[PolicySet]:
         """Yield the state after each change, forever. `load` comes first."""
         while True:
             await self._sleep(self._poll)
-            changed = await asyncio.to_thread(self.look)
+            changed = await asyncio.to_thread(self._look, self._others())
             if changed is not None:
                 yield changed
 

@@ -1,0 +1,196 @@
+"""Policies as objects, with a real controller: in force, edited, invalid, twice, deleted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed import manifests
+from testbed.api import MERGE_PATCH, ApiError, Json
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Replica, Site
+
+pytestmark = pytest.mark.cluster
+
+
+class Objects:
+    """The RemediationPolicy objects of a site."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.path = (
+            f"/apis/gpu-remediator.io/v1alpha1/namespaces/{site.cluster.namespace}"
+            "/remediationpolicies"
+        )
+
+    def served(self) -> bool:
+        try:
+            self.site.cluster.api.get(self.path)
+        except ApiError:
+            return False
+        return True
+
+    def create(self, name: str = "xid-79", mode: str = "Enforce", **spec: Any) -> None:
+        whole = {
+            "mode": mode,
+            "when": [{"xid": {"codes": [79]}}],
+            "steps": [{"cordon": {}}],
+            "recover": {"for": "0s"},
+            **spec,
+        }
+        document = {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediationPolicy",
+            "metadata": {"name": name},
+            "spec": whole,
+        }
+        self.site.cluster.api.create(self.path, document)
+
+    def edit(self, name: str = "xid-79", **spec: Any) -> None:
+        self.site.cluster.api.patch(f"{self.path}/{name}", {"spec": spec}, content_type=MERGE_PATCH)
+
+    def delete(self, name: str = "xid-79") -> None:
+        self.site.cluster.api.delete(f"{self.path}/{name}")
+
+    def status(self, name: str = "xid-79") -> Json:
+        found: Json = self.site.cluster.api.get(f"{self.path}/{name}")
+        status: Json = found.get("status", {})
+        return status if status.get("observedGeneration") == found["metadata"]["generation"] else {}
+
+    def accepted(self, name: str = "xid-79") -> str:
+        """Status and reason of the condition about the newest version, "" before there is one."""
+        conditions = self.status(name).get("conditions", [])
+        return "".join(f"{one['status']} {one['reason']}" for one in conditions)
+
+    def says(self, name: str = "xid-79") -> str:
+        return str(self.status(name)["conditions"][0]["message"])
+
+
+@pytest.fixture
+def objects(site: Site) -> Objects:
+    """No policy file, and the kind is there."""
+    shutil.rmtree(site.policies)
+    manifests.install_crds(site.cluster.api)
+    made = Objects(site)
+    site.wait(made.served, "the kind")
+    return made
+
+
+def in_force(site: Site) -> dict[str, str]:
+    """Name and version of each policy, by the status document."""
+    return {one["name"]: one["version"] for one in site.status().get("policies", [])}
+
+
+def test_a_policy_that_is_an_object(objects: Objects, run: Callable[..., Replica]) -> None:
+    site, node = objects.site, objects.site.node()
+    objects.create()
+    run(policies_from="crds")
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+    site.wait(lambda: objects.status().get("matchedNodes") == 1, "the status")
+    status = objects.status()
+    assert objects.accepted() == "True InForce"
+    assert status["effectiveMode"] == "Enforce"
+    assert [one["node"] for one in status["nodes"]] == [node]
+    assert status["nodes"][0]["sentence"]
+
+    objects.edit(mode="Disabled")  # its session goes on; no new one begins
+    site.wait(lambda: objects.status().get("effectiveMode") == "Disabled", "the edit")
+
+
+def test_an_invalid_edit_keeps_what_is_in_force_and_says_so(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    objects.create()
+    run(policies_from="crds")
+    site.wait(lambda: objects.accepted() == "True InForce", "the policy")
+    before = in_force(site)
+
+    # The API server cannot know which channels there are.
+    objects.edit(steps=[{"cordon": {}}, {"notify": {"to": ["nowhere"]}}])
+    site.wait(lambda: objects.accepted() == "False Stale", "the verdict")
+    assert "spec.steps[1].notify.to[0]: nowhere is no channel" in objects.says()
+    assert "the version before stays in force" in objects.says()
+    assert in_force(site) == before
+    assert any("nowhere" in one["message"] for one in site.status()["policyProblems"])
+    node = site.node()
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon by the version before")
+
+    objects.edit(steps=[{"cordon": {}}, {"notify": {"to": ["log"]}}])
+    site.wait(lambda: objects.accepted() == "True InForce", "the good edit")
+    assert in_force(site) != before
+
+
+def test_one_that_was_never_right_is_not_in_force(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    objects.create(windows=[{"timeZone": "Europe/Nowhere"}])
+    run(policies_from="crds")
+    site.wait(lambda: objects.accepted() == "False Invalid", "the verdict")
+    assert "is no time zone" in objects.says()
+    assert in_force(site) == {}
+
+
+def test_what_is_deleted_is_no_longer_in_force(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    run(policies_from="crds")
+    objects.create()
+    site.wait(lambda: "xid-79" in in_force(site), "the policy")
+    objects.delete()
+    site.wait(lambda: in_force(site) == {}, "its end")
+
+
+def test_a_name_in_both_homes_is_an_error_that_names_both(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    site.policy()
+    objects.create()
+    objects.create("other")
+    run(policies_from="both")
+    site.wait(lambda: objects.accepted() == "False Invalid", "the verdict")
+    assert "a policy named xid-79 is in" in objects.says()
+    assert "xid-79.yaml already" in objects.says()
+    site.wait(lambda: objects.accepted("other") == "True InForce", "the other")
+    (problem,) = site.status()["policyProblems"]
+    assert problem["source"] == "remediationpolicies.gpu-remediator.io/xid-79"
+    assert sorted(in_force(site)) == ["other", "xid-79"]
+
+    (site.policies / "xid-79.yaml").unlink()
+    site.wait(lambda: objects.accepted() == "True InForce", "the object in its place")
+
+
+def test_files_alone_never_ask_for_objects(objects: Objects, run: Callable[..., Replica]) -> None:
+    site = objects.site
+    site.policy("of-a-file")
+    objects.create()
+    run()
+    site.wait(lambda: in_force(site), "the policies")
+    assert list(in_force(site)) == ["of-a-file"]
+
+
+def test_without_the_permission_files_go_on_and_it_is_said(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{site.cluster.namespace}/roles"
+    rules = site.cluster.api.get(f"{role}/gpu-remediator")["rules"]
+    kept = [one for one in rules if "remediationpolicies" not in one["resources"]]
+    site.cluster.api.patch(f"{role}/gpu-remediator", {"rules": kept}, content_type=MERGE_PATCH)
+    site.policy()
+    node = site.node()
+    run(policies_from="both")
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+    site.wait(lambda: site.status().get("notes"), "the note")
+    assert any("policies as objects: not allowed to list" in one for one in site.status()["notes"])

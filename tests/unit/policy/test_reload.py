@@ -267,41 +267,33 @@ def test_what_does_not_exist_is_said_at_start(tmp_path: Path, kind: str) -> None
     assert state.problem_texts()[0][0] == str(tmp_path / kind)
 
 
-def watcher(folder: Path, others: Mapping[str, bytes] | None) -> tuple[PolicyWatcher, list[object]]:
-    """A watcher whose other policies are what the list holds now."""
-    box: list[object] = [others]
-    made = PolicyWatcher(
-        paths=[folder],
-        cluster=CLUSTER,
-        clock=lambda: 1.0,
-        others=lambda: box[0],  # type: ignore[arg-type, return-value]
-    )
-    return made, box
-
-
 def test_policies_that_are_no_files_follow_the_same_rules(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(policy("a"))
-    seen, box = watcher(tmp_path, None)
-    assert names(seen.load()) == {"a": str(tmp_path / "a.yaml")}
+    file = str(tmp_path / "a.yaml")
+    Path(file).write_text(policy("a"))
+    others: list[Mapping[str, bytes] | None] = [None]
+    seen = PolicyWatcher(
+        paths=[tmp_path], cluster=CLUSTER, clock=Clock(), others=lambda: others[-1]
+    )
+    assert names(seen.load()) == {"a": file}
     assert seen.look() is None
 
-    box[0] = {"object/b": policy("b").encode(), "object/a": policy("a").encode()}
+    others.append({"object/b": policy("b").encode(), "object/a": policy("a").encode()})
     changed = seen.look()
     assert changed is not None
-    assert names(changed) == {"a": str(tmp_path / "a.yaml"), "b": "object/b"}
+    assert names(changed) == {"a": file, "b": "object/b"}
     ((source, text),) = changed.problem_texts()
     assert source == "object/a"
-    assert f"is in {tmp_path / 'a.yaml'} already" in text
+    assert f"is in {file} already" in text
 
-    box[0] = {"object/b": policy("b", mode="Nope").encode()}
+    others.append({"object/b": policy("b", mode="Nope").encode()})
     changed = seen.look()
     assert changed is not None
     assert names(changed)["b"] == "object/b"
     assert changed.files["object/b"].stale
 
-    box[0] = None  # not seen now: nothing is taken
+    others.append(None)  # not seen now: nothing is taken
     assert seen.look() is None
-    box[0] = {}
+    others.append({})
     changed = seen.look()
     assert changed is not None
     assert list(names(changed)) == ["a"]

@@ -69,7 +69,7 @@ def test_the_deployment_sets_known_settings() -> None:
     # The ConfigMaps and the Lease belong where the Role is.
     assert "REMEDIATOR_NAMESPACE" in names
     ports = [f":{port['containerPort']}" for port in container["ports"]]
-    assert ports == [known["REMEDIATOR_LISTEN"]]
+    assert ports == [known["REMEDIATOR_LISTEN"], known["REMEDIATOR_WEBHOOK_LISTEN"]]
 
 
 def _container(file: str) -> Json:

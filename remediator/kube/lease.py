@@ -273,13 +273,14 @@ class Elector:
 
     def _is_free(self, lease: Lease) -> bool:
         """Released, ours from before, or unchanged for its whole duration by our clock."""
+        now = self._clock()
         if lease.resource_version != self._observed[0]:
-            self._observed = (lease.resource_version, self._clock())
+            self._observed = (lease.resource_version, now)
         if lease.holder in {"", self.identity}:
             return True
         # The holder's own duration counts, not ours: it may have been started with another.
         patience = max(lease.duration, 1.0)
-        return self._clock() >= self._observed[1] + patience
+        return now >= self._observed[1] + patience
 
     async def _create(self, started: float) -> bool:
         self._acquired = self._now()

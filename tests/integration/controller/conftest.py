@@ -34,6 +34,7 @@ from remediator.policy.load import load_config as load_cluster
 from remediator.settings import load_settings
 from testbed.api import Json
 from testbed.cluster import Cluster
+from testbed.faultproxy import FaultProxy
 
 
 from datetime import UTC, datetime  # isort: skip
@@ -351,6 +352,27 @@ def site_on(tmp_path: Path) -> Callable[[Cluster], Site]:
 def site(cluster: Cluster, site_on: Callable[[Cluster], Site]) -> Site:
     """A site on the shared server."""
     return site_on(cluster)
+
+
+@pytest.fixture
+def proxy(site: Site) -> Iterator[FaultProxy]:
+    """A proxy before the shared server, on an event loop of its own."""
+    made = FaultProxy(site.cluster.plane.url, ca_file=site.cluster.plane.ca_file)
+    opened, loops = threading.Event(), list[asyncio.AbstractEventLoop]()
+    end = asyncio.Event()
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with made:
+            opened.set()
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    assert opened.wait(10)
+    yield made
+    loops[0].call_soon_threadsafe(end.set)
+    thread.join(10)
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,27 +20,6 @@ pytestmark = pytest.mark.cluster
 
 NODES = r"^/api/v1/nodes/"
 CONTROL = r"/configmaps/gpu-remediator-control$"
-
-
-@pytest.fixture
-def proxy(site: Site) -> Iterator[FaultProxy]:
-    """A proxy before the shared server, on an event loop of its own."""
-    made = FaultProxy(site.cluster.plane.url, ca_file=site.cluster.plane.ca_file)
-    opened, loops = threading.Event(), list[asyncio.AbstractEventLoop]()
-    end = asyncio.Event()
-
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
-        async with made:
-            opened.set()
-            await end.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
-    thread.start()
-    assert opened.wait(10)
-    yield made
-    loops[0].call_soon_threadsafe(end.set)
-    thread.join(10)
 
 
 @pytest.mark.parametrize(

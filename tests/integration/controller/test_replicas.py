@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed.api import Json
+from testbed.faultproxy import FaultProxy, Hang
 
 
 if TYPE_CHECKING:
@@ -26,13 +27,38 @@ MAIN = "from remediator.cli import main; main()"
 Start = Callable[..., "Process"]
 
 
-class Process:
-    """``remediator run`` with a token, and so a pod, of its own."""
+WALL = "import time; real = time.time; time.time = lambda: real() + {skew}; "
+"""Its time of day is this many seconds off."""
+LEAPS = (
+    "import time; real = time.clock_gettime; began = time.monotonic(); "
+    "time.clock_gettime = lambda c: real(c) + 3600 * int(time.monotonic() - began); "
+)
+"""Each second an hour passes by the clock of its leases."""
 
-    def __init__(self, site: Site, name: str, log: Path, *flags: str) -> None:
+
+class Process:
+    """``remediator run`` with a token, and so a pod, of its own.
+
+    Args:
+        site: what it works on.
+        name: in the Lease.
+        log: where its output goes.
+        flags: more of ``remediator run``.
+        server: another address, such as a proxy's.
+        clock: Python to run first, as to skew its clocks.
+    """
+
+    def __init__(
+        self, site: Site, name: str, log: Path, *flags: str, server: str = "", clock: str = ""
+    ) -> None:
         pods = set(site.cluster.pods())
         token = site.cluster.controller_token()
         (self.pod,) = set(site.cluster.pods()) - pods
+        kubeconfig = site.cluster.kubeconfig_for(token)
+        if server:
+            text = kubeconfig.read_text("utf-8")
+            assert site.cluster.plane.url in text
+            kubeconfig.write_text(text.replace(site.cluster.plane.url, server), "utf-8")
         self.name = name
         self.log = log
         with log.open("wb") as output:
@@ -40,11 +66,11 @@ class Process:
                 [
                     sys.executable,
                     "-c",
-                    MAIN,
+                    clock + MAIN,
                     "run",
                     f"--policies={site.policies}",
                     f"--config={site.folder / 'config.yaml'}",
-                    f"--kubeconfig={site.cluster.kubeconfig_for(token)}",
+                    f"--kubeconfig={kubeconfig}",
                     f"--namespace={site.cluster.namespace}",
                     f"--identity={name}",
                     "--listen=127.0.0.1:0",
@@ -66,8 +92,8 @@ class Process:
 def start(site: Site, tmp_path: Path) -> Iterator[Start]:
     children: list[Process] = []
 
-    def begin(name: str, *flags: str) -> Process:
-        children.append(Process(site, name, tmp_path / f"{name}.log", *flags))
+    def begin(name: str, *flags: str, **options: str) -> Process:
+        children.append(Process(site, name, tmp_path / f"{name}.log", *flags, **options))
         return children[-1]
 
     yield begin
@@ -134,3 +160,84 @@ def test_a_leader_that_was_stopped_never_writes_again(site: Site, start: Start) 
     assert one.ended() != 0
     assert holder(site) == "two"
     assert {pod for node in nodes for pod in writers(site, node)} == {two.pod}
+
+
+@pytest.mark.parametrize("cut", ["", "/leases"], ids=["everything", "the lease alone"])
+def test_a_leader_that_is_cut_off_never_writes_again(
+    site: Site, start: Start, proxy: FaultProxy, cut: str
+) -> None:
+    lease = ("--lease-duration=6s", "--renew-deadline=4s", "--retry-period=500ms")
+    one = start("one", *lease, server=proxy.url)
+    site.wait(lambda: holder(site) == "one", "leader")
+    two = start("two", *lease)
+    site.wait(lambda: synced(two), "warm follower")
+    before, nodes = site.node(), [site.node() for _ in range(3)]
+    site.says(before, 79)
+    site.wait(lambda: site.cordoned(before), "cordon by the first leader")
+
+    proxy.add(Hang(), path=cut)
+    site.wait(lambda: holder(site) == "two", "the other leader")
+    for node in nodes:
+        site.says(node, 79)
+    site.wait(lambda: all(map(site.cordoned, nodes)), "cordons by the second leader")
+    proxy.clear()
+    for node in (before, *nodes):
+        site.says(node)
+    site.wait(lambda: not any(map(site.cordoned, [before, *nodes])), "uncordons")
+
+    assert one.ended() != 0
+    assert writers(site, before)[0] == one.pod
+    assert {pod for node in nodes for pod in writers(site, node)} == {two.pod}
+    assert_each_change_once(site, before, *nodes)
+
+
+def test_clocks_that_differ_by_hours_change_nothing(site: Site, start: Start) -> None:
+    """What the first leader dated in the future does not keep the second one waiting."""
+    lease = ("--lease-duration=5m", "--renew-deadline=2m")
+    one = start("one", *lease, clock=WALL.format(skew=7200))
+    site.wait(lambda: holder(site) == "one", "leader")
+    two = start("two", *lease, clock=WALL.format(skew=-7200))
+    site.wait(lambda: synced(two), "warm follower")
+    first, second = site.node(), site.node()
+    site.says(first, 79)
+    site.wait(lambda: site.cordoned(first), "cordon by the leader that is ahead")
+
+    one.signal(signal.SIGTERM)
+    site.says(second, 79)
+    site.wait(lambda: site.cordoned(second), "cordon by the leader that is behind")
+    for node in (first, second):
+        site.says(node)
+    site.wait(lambda: not site.cordoned(first) and not site.cordoned(second), "uncordons")
+
+    assert one.ended() == 0
+    assert_each_change_once(site, first, second)
+
+
+def test_a_follower_whose_clock_leaps_leaves_the_leader_alone(
+    site: Site, start: Start, proxy: FaultProxy
+) -> None:
+    lease = ("--lease-duration=30s", "--renew-deadline=20s", "--retry-period=1s")
+    one = start("one", *lease)
+    site.wait(lambda: holder(site) == "one", "leader")
+    two = start("two", *lease, server=proxy.url, clock=LEAPS)
+    site.wait(lambda: synced(two), "warm follower")
+    nodes = [site.node() for _ in range(2)]
+    for looks, node in enumerate(nodes, start=1):
+        seen = proxy.count("GET", "/leases/") + 8 * looks
+        site.wait(lambda seen=seen: proxy.count("GET", "/leases/") >= seen, "the follower's looks")
+        site.says(node, 79)
+        site.wait(lambda node=node: site.cordoned(node), "cordon")
+        site.says(node)
+        site.wait(lambda node=node: not site.cordoned(node), "uncordon")
+
+    assert holder(site) == "one"
+    assert proxy.count("PATCH") == 0
+    assert {pod for node in nodes for pod in writers(site, node)} == {one.pod}
+    assert_each_change_once(site, *nodes)
+
+
+def assert_each_change_once(site: Site, *nodes: str) -> None:
+    """By the API server's audit log: each node was cordoned once and uncordoned once."""
+    for node in nodes:
+        sent = [entry["requestObject"].get("spec", {}) for entry in site.writes_to(node)]
+        assert [spec["unschedulable"] for spec in sent if spec] == [True, None], node

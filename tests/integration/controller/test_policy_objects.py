@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,6 +81,10 @@ def objects(site: Site) -> Objects:
     made = Objects(site)
     site.wait(made.served, "the kind")
     return made
+
+
+def gone(site: Site, path: str) -> bool:
+    return site.cluster.api.raw("GET", path)[0] == HTTPStatus.NOT_FOUND
 
 
 def in_force(site: Site) -> dict[str, str]:
@@ -194,3 +200,28 @@ def test_without_the_permission_files_go_on_and_it_is_said(
     site.wait(lambda: site.cordoned(node), "cordon")
     site.wait(lambda: site.status().get("notes"), "the note")
     assert any("policies as objects: not allowed to list" in one for one in site.status()["notes"])
+
+
+def test_a_kind_that_is_deleted_takes_its_policies_and_nothing_else(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site = objects.site
+    site.policy("of-a-file")
+    objects.create("of-an-object", when=[{"xid": {"codes": [48]}}])
+    run(policies_from="both")
+    site.wait(lambda: len(in_force(site)) == 2, "both policies")
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for kind in ("remediationpolicies", "remediations"):
+        site.cluster.api.delete(f"{crds}/{kind}.gpu-remediator.io")
+    site.wait(lambda: list(in_force(site)) == ["of-a-file"], "the end of the object")
+
+    node = site.node()
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+
+    for kind in ("remediationpolicies", "remediations"):
+        site.wait(partial(gone, site, f"{crds}/{kind}.gpu-remediator.io"), "the end")
+    manifests.install_crds(site.cluster.api)
+    site.wait(objects.served, "the kind")
+    objects.create("of-an-object", when=[{"xid": {"codes": [48]}}])
+    site.wait(lambda: len(in_force(site)) == 2, "the new object")

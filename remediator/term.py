@@ -28,6 +28,7 @@ from remediator.act.work import Works
 from remediator.act.workers import make_workers
 from remediator.clock import Clock
 from remediator.decide.core import ActivePolicy, Policies, World
+from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.ledger import Ledger
 from remediator.decide.work import claimed
@@ -65,6 +66,7 @@ from remediator.record.state import LedgerMemory, restore
 from remediator.record.status import OutboxStatus, PolicyProblem, PolicyStatus, Status
 from remediator.signals.board import Board
 from remediator.signals.fleet import Fleet
+from remediator.signals.placing import Refusal
 from remediator.witness import Witness
 
 
@@ -265,6 +267,9 @@ class Term:
             self._control_changed(None, self._has.control.get(CONTROL_CONFIGMAP))
             self._has.control.on_event(self._control_changed)
             self._use(engine, self._has.watcher.current)
+            self._has.board.on_refused = self._tell_refused
+            for source, refusal in self._has.board.named_refusals():
+                self._tell_refused(source, refusal)
             engine.start()
             if self._stopping:
                 engine.stop()
@@ -277,6 +282,21 @@ class Term:
         await self._recorder.flush(1.0)
         if self._chronicle is not None:
             await self._chronicle.flush(1.0)
+
+    def _tell_refused(self, source: str, refusal: Refusal) -> None:
+        """Tell people of an alert that a policy asks for, and that is about no node: once."""
+        name = refusal.alert.name
+        if self._executor is not None:
+            self._executor.send(
+                SendMessage(
+                    key=f"refused/{source}/{name}/{refusal.reason.value}",
+                    to=self._has.cluster.alerts_to,
+                    title=f"alert {name} is about no node",
+                    text=f"{source} has it firing, and a policy asks for it, but {refusal.why}. "
+                    "Nothing is done. `remediator status` names all such alerts.",
+                    urgency=Urgency.WARNING,
+                )
+            )
 
     async def _announce(self) -> None:
         """Let the webhook's Service lead here."""

@@ -11,7 +11,7 @@ whose facts changed are touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -31,7 +31,7 @@ from remediator.policy.when import AlertClause, Clauses, QueryClause
 from remediator.signals.alertbook import AlertBook, Entry
 from remediator.signals.alerts import Alert, Identity
 from remediator.signals.fleet import Fleet
-from remediator.signals.placing import Placing
+from remediator.signals.placing import Placing, Refusal
 from remediator.signals.queries import INTERVALS_FRESH, Answered, QueryBook, queries_of
 from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
 
@@ -53,6 +53,10 @@ class Observer(Protocol):
         """Say which sources can be trusted now."""
 
 
+def _ignore(_source: str, _refusal: Refusal) -> None:
+    """Nobody is to be told: a follower only keeps its view warm."""
+
+
 class Board:
     """Facts from all sources.
 
@@ -62,6 +66,10 @@ class Board:
         index: the nodes, by what may name them.
         clock: the controller's.
         observer: counts refusals.
+
+    Attributes:
+        on_refused: called with the source of an alert that a policy asks for and that turned
+            out to be about no node.
     """
 
     def __init__(
@@ -74,6 +82,7 @@ class Board:
         observer: Observer,
     ) -> None:
         now = clock.now()
+        self.on_refused: Callable[[str, Refusal], None] = _ignore
         self.books = {one.name: AlertBook(one, now=now) for one in cluster.alertmanagers}
         self.queries: dict[str, QueryBook] = {}
         self.pods: dict[PodKey, PodPlace] = {}
@@ -168,10 +177,10 @@ class Board:
         lines = [f"{name}: {one.why}" for name, one in known.items() if not one.ok]
         refused = [
             f"alert {one.alert.name} of {name} is about no node: {one.why}"
-            for name, placing in self._placings.items()
-            for one in placing.refusals()
-            if self._is_named(name, one.alert)
+            for name, one in self.named_refusals()
         ]
+        if self._named and not self.books:
+            lines.append("policies ask for alerts, and no Alertmanager is configured")
         more = len(refused) - MAX_NAMED
         lines += refused[:MAX_NAMED]
         lines += [f"{more} more alerts that policies name are about no node"] if more > 0 else []
@@ -181,6 +190,15 @@ class Board:
             for one in self._unasked
         ]
         return tuple(lines)
+
+    def named_refusals(self) -> list[tuple[str, Refusal]]:
+        """Return the alerts that policies ask for and that are about no node, by source."""
+        return [
+            (name, one)
+            for name, placing in self._placings.items()
+            for one in placing.refusals()
+            if self._is_named(name, one.alert)
+        ]
 
     def refusals(self) -> Counter[str]:
         """Count the alerts that are about no node, by reason: also those no policy names."""
@@ -212,8 +230,10 @@ class Board:
             changed = book.take_changed()
             nodes, refused = placing.update(changed)
             self._touched |= nodes
-            for reason in refused:
-                self._observer.unresolved(reason.value)
+            for one in refused:
+                self._observer.unresolved(one.reason.value)
+                if self._is_named(name, one.alert):
+                    self.on_refused(name, one)
             matters = self._refresh(name, book, changed) or matters
         for node in self._touched:
             self._tell(node)

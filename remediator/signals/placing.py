@@ -85,21 +85,21 @@ class Placing:
             if isinstance(answer := self._answers[identity], Refused)
         ]
 
-    def update(self, changed: AbstractSet[Identity]) -> tuple[set[str], list[Reason]]:
+    def update(self, changed: AbstractSet[Identity]) -> tuple[set[str], list[Refusal]]:
         """Place what changed, and what may be placed otherwise now.
 
         Args:
             changed: every alert that came, went or changed since the last call.
 
         Returns:
-            The nodes with an alert more or less than before, and the reason of each new refusal.
+            The nodes with an alert more or less than before, and the new refusals.
         """
         moved = self._index.version != self._index_seen
         self._index_seen = self._index.version
         again = self._moved() if moved else set()
         again |= self._unsettled(others=self._read_scrapers(changed, moved=moved))
         nodes: set[str] = set()
-        refused: list[Reason] = []
+        refused: list[Refusal] = []
         for identity in changed | again:
             before = self._answers.get(identity)
             after = self._place(identity, before)
@@ -110,7 +110,8 @@ class Placing:
             if isinstance(after, Refused) and (
                 not isinstance(before, Refused) or before.reason is not after.reason
             ):
-                refused.append(after.reason)
+                alert = self._book.entries[identity].alert
+                refused.append(Refusal(alert, after.reason, after.why))
         return nodes, refused
 
     def _keep(self, identity: Identity, before: Answer | None, after: Answer | None) -> None:

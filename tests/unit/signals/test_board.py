@@ -170,6 +170,14 @@ def test_an_alert_is_placed_when_its_node_appears(desk: Desk) -> None:
     assert len(desk.alerts("n3")) == 1
 
 
+def test_people_are_told_of_a_refused_alert_that_a_policy_asks_for(desk: Desk) -> None:
+    told: list[tuple[str, str]] = []
+    desk.board.on_refused = lambda source, one: told.append((source, one.why))
+    desk.poll(alert(node="n3"), alert("Other", node="n3"))
+    desk.poll(alert(node="n3"), alert("Other", node="n3"))
+    assert told == [("main", "node=n3 names no node")]
+
+
 def test_refusals_that_no_policy_asks_about_are_counted_and_not_shown(desk: Desk) -> None:
     desk.poll(alert("KubePodCrashLooping", pod="x"))
     assert desk.observer.reasons == {"no_label": 1}

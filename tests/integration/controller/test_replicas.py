@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -224,16 +225,20 @@ def test_a_follower_whose_clock_leaps_leaves_the_leader_alone(
     nodes = [site.node() for _ in range(2)]
     for looks, node in enumerate(nodes, start=1):
         seen = proxy.count("GET", "/leases/") + 8 * looks
-        site.wait(lambda seen=seen: proxy.count("GET", "/leases/") >= seen, "the follower's looks")
+        site.wait(partial(looked, proxy, seen), "the follower's looks")
         site.says(node, 79)
-        site.wait(lambda node=node: site.cordoned(node), "cordon")
+        site.wait(partial(site.cordoned, node), "cordon")
         site.says(node)
-        site.wait(lambda node=node: not site.cordoned(node), "uncordon")
+        site.wait(lambda: not any(map(site.cordoned, nodes)), "uncordon")
 
     assert holder(site) == "one"
     assert proxy.count("PATCH") == 0
     assert {pod for node in nodes for pod in writers(site, node)} == {one.pod}
     assert_each_change_once(site, *nodes)
+
+
+def looked(proxy: FaultProxy, times: int) -> bool:
+    return proxy.count("GET", "/leases/") >= times
 
 
 def assert_each_change_once(site: Site, *nodes: str) -> None:

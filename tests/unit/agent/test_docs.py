@@ -1,6 +1,5 @@
 """The agent's pages say what the code does: their tables are made from it."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -24,27 +23,3 @@ def test_every_table_stands_somewhere() -> None:
 def test_every_word_of_the_contract_is_on_its_page(word: str) -> None:
     page = next(page for page in PAGES if page.name == "contract.md")
     assert f"`{word}`" in page.read_text("utf-8")
-
-
-DIFFERENCES = Path("docs/agent/known-differences.md")
-
-
-def test_every_test_that_the_page_of_differences_names_is_there() -> None:
-    written = "".join(path.read_text("utf-8") for path in Path("tests").rglob("test_*.py"))
-    there = set(re.findall(r"def (test_\w+)\(", written))
-    named = set(re.findall(r"`(test_\w+)`", DIFFERENCES.read_text("utf-8")))
-    assert len(named) > 50
-    assert named - there == set()
-
-
-def test_every_difference_has_its_proof() -> None:
-    text = DIFFERENCES.read_text("utf-8")
-    differences, _, reports = text.partition("## Where they were reported")
-    rows = [line.strip("| ").split(" | ") for line in differences.splitlines() if "| " in line]
-    rows = [row for row in rows if row[0] not in {"---", "what others do"}]
-    assert len(rows) > 50
-    for row in rows:
-        assert len(row) == 3, row
-        assert re.search(r"`test_\w+|`make |\.py`|cannot ", row[2]), row
-    # The defects that were collected when this was built: 36 kinds.
-    assert len(re.findall(r"[\w-]*#\d+", reports)) >= 95

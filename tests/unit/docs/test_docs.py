@@ -55,6 +55,11 @@ FILES = _files()
 PAGES = [path for path in FILES if path.suffix == ".md"]
 
 
+DIFFERENCES = [ROOT / "docs" / part / "known-differences.md" for part in ("agent", "controller")]
+REPORTS = (95, 150)
+"""How many reports of others each page names: those that were collected when it was written."""
+
+
 def _links(page: Path) -> Iterator[tuple[Path, str]]:
     """Each relative link as the file and the anchor it points at."""
     text = TICKS.sub("", FENCE.sub("", page.read_text("utf-8")))
@@ -143,6 +148,31 @@ def test_every_test_that_the_architecture_names_exists() -> None:
 
     assert count
     assert missing == []
+
+
+@pytest.mark.parametrize("page", DIFFERENCES, ids=_name)
+def test_every_test_that_a_page_of_differences_names_is_there(page: Path) -> None:
+    written = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+    there = set(re.findall(r"def (test_\w+)\(", written))
+    named = set(re.findall(r"`(test_\w+)`", page.read_text("utf-8")))
+    assert len(named) > 50
+    assert named - there == set()
+
+
+@pytest.mark.parametrize("page", DIFFERENCES, ids=_name)
+def test_every_difference_has_its_proof(page: Path) -> None:
+    differences = page.read_text("utf-8").partition("## Where they were reported")[0]
+    rows = [line.strip("| ").split(" | ") for line in differences.splitlines() if "| " in line]
+    rows = [row for row in rows if row[0] not in {"---", "what others do", "report"}]
+    assert len(rows) > 50
+    for row in rows:
+        assert len(row) == 3, row
+        assert re.search(r"`test_\w+|`make |\.py`|`(tests|remediator)/|cannot ", row[2]), row
+
+
+@pytest.mark.parametrize(("page", "reports"), [*zip(DIFFERENCES, REPORTS, strict=True)], ids=str)
+def test_the_pages_of_differences_answer_all_that_was_collected(page: Path, reports: int) -> None:
+    assert len(set(re.findall(r"(?<=#)\d+", page.read_text("utf-8")))) >= reports
 
 
 @pytest.mark.parametrize("pattern", [REGISTRY, WORKPLACE], ids=["registry host", "workplace path"])

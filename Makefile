@@ -25,7 +25,7 @@ tools: $(STAMP) ## Build or find the real control plane (kube-apiserver, etcd, .
 	$(PY) -m testbed.binaries
 
 .PHONY: demo
-demo: tools ## The main job on a real API server: a GPU falls off the bus, its node is cordoned, and comes back
+demo: tools ## The main job on a real API server: a GPU falls off the bus, its node is cordoned, and comes back; a taint, a drain, a storm
 	$(PY) -m demo
 
 .PHONY: test

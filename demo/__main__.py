@@ -1,36 +1,30 @@
-"""A GPU falls off the bus; its node goes out of service, and comes back.
+"""A GPU falls off the bus; its node goes out of service, and comes back. Then three more cases.
 
 Everything is real but the hardware: API server, etcd, controller manager, both programs,
 their identities and the admission policy. The exit code is 0 only if an independent reader
-saw the node untouched in dry-run, unschedulable in enforce mode, and schedulable again.
+saw the node untouched in dry-run, unschedulable in enforce mode, and schedulable again; and the
+same reader saw a hot node tainted, a drain that waited for a budget, and a storm that was stopped.
 """
 
-import difflib
 import sys
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
 
+from demo import crowd, drain, heat
 from demo.paper import Paper
-from demo.stage import RECOVER_FOR, SHIPPED, Controller, Stage, set_up
+from demo.scene import PATIENCE, DemoFailedError, status, until, wait_out_settling, when, written
+from demo.stage import HOT, LOST, QUICK, RESET, Controller, Stage, set_up
 from demo.witness import Sight
 from testbed.processes import ServerFailedError
 
 
 _GPU = 2
-_PATIENCE = 20.0
-"""Seconds to wait for anything; all of it normally takes milliseconds."""
-
-
-class DemoFailedError(Exception):
-    """Something did not happen that must. The text says what, and how to go on."""
 
 
 def main() -> int:
     """Play the demo; return its exit code."""
     paper, begun = Paper(), time.monotonic()
-    paper.chapter("A real control plane, three GPU nodes, an agent on one of them")
-    paper.say("starting etcd, kube-apiserver, kube-controller-manager and the node-agent ...")
+    paper.chapter("A real control plane, three GPU nodes, an agent on each")
+    paper.say("starting etcd, kube-apiserver, kube-controller-manager and three node-agents ...")
     try:
         with set_up() as stage:
             return _play(paper, stage, begun)
@@ -43,20 +37,28 @@ def main() -> int:
 def _play(paper: Paper, stage: Stage, begun: float) -> int:
     paper.quote("kubectl get nodes", stage.kubectl("get", "nodes"))
     try:
-        with stage.controller("DryRun") as controller:
+        with stage.controller("DryRun", LOST) as controller:
             _dry_run(paper, stage, controller)
         _set_healthy(paper, stage)
-        with stage.controller("Enforce") as controller:
+        with stage.controller("Enforce", LOST) as controller:
             _enforce(paper, stage, controller)
             _come_back(paper, stage, controller)
+        with stage.controller("Enforce", HOT, RESET, LOST, config=crowd.CONFIG) as controller:
+            wait_out_settling()
+            heat.begin(paper, stage, controller)
+            drain.play(paper, stage, controller)
+            crowd.play(paper, stage)
+            heat.end(paper, stage, controller)
     except DemoFailedError:
-        paper.say(f"\n--- the agent said last:\n{stage.agent.process.log_tail()}")
+        for agent in (stage.agent, stage.hot.agent, stage.busy.agent):
+            paper.say(f"\n--- an agent said last:\n{agent.process.log_tail()}")
         raise
     paper.chapter("Done")
     seconds = time.monotonic() - begun
     paper.say(
         f"{paper.ink('green', 'ok')}: untouched in dry-run, cordoned in enforce mode, back after "
-        f"recovery, in {seconds:.0f} s.\nTo do this on your own cluster, in dry-run first: "
+        "recovery;\na taint, a drain that respects a budget, a storm that was stopped: "
+        f"{seconds:.0f} s in all.\nTo do this on your own cluster, in dry-run first: "
         "README.md, «On your own cluster»."
     )
     return 0
@@ -65,12 +67,12 @@ def _play(paper: Paper, stage: Stage, begun: float) -> int:
 def _dry_run(paper: Paper, stage: Stage, controller: Controller) -> None:
     paper.chapter("Dry-run: what would be done, and nothing is")
     before = stage.witness.latest(stage.node)
-    _wait_out_settling()
+    wait_out_settling()
     since = _break_gpu(paper, stage)
     _published(paper, stage, since)
-    would = _until(lambda: _writes(controller, "dry-run", "cordon"), "no decision in dry-run")
-    paper.at(_time(would), f"decision (dry-run): {would['why']}", colour="yellow")
-    paper.quote("remediator status", _status(stage))
+    would = until(lambda: written(controller, "dry-run", "cordon"), "no decision in dry-run")
+    paper.at(when(would), f"decision (dry-run): {would['why']}", colour="yellow")
+    paper.quote("remediator status", status(stage, stage.node))
     time.sleep(0.5)  # time for a write that must not come
     after = stage.witness.latest(stage.node)
     if before is None or after is None or after.unschedulable or after.ours() != before.ours():
@@ -84,7 +86,7 @@ def _set_healthy(paper: Paper, stage: Stage) -> None:
     since = paper.zero()
     answer = stage.agent.set_healthy()
     paper.quote("node-agent set-healthy", answer.stdout + answer.stderr)
-    cleared = stage.witness.wait_for(stage.node, _well, since=since, timeout=_PATIENCE)
+    cleared = stage.witness.wait_for(stage.node, _well, since=since, timeout=PATIENCE)
     if cleared is None:
         raise DemoFailedError("the conditions did not clear after set-healthy")
     paper.at(cleared.at, "conditions are False again", colour="green")
@@ -92,23 +94,23 @@ def _set_healthy(paper: Paper, stage: Stage) -> None:
 
 def _enforce(paper: Paper, stage: Stage, controller: Controller) -> None:
     paper.chapter("Enforce: the same policy, the same fault")
-    paper.quote(f"diff policies/{SHIPPED.name} (this demo's)", _difference(controller))
-    _wait_out_settling()
+    paper.quote(f"diff policies/{LOST}.yaml (this demo's)", controller.difference(LOST))
+    wait_out_settling()
     since = _break_gpu(paper, stage)
     _published(paper, stage, since)
     cordoned = stage.witness.wait_for(
-        stage.node, lambda seen: seen.unschedulable, since=since, timeout=_PATIENCE
+        stage.node, lambda seen: seen.unschedulable, since=since, timeout=PATIENCE
     )
     if cordoned is None:
         raise DemoFailedError(f"the node was not cordoned\n{controller.process.log_tail()}")
-    done = _until(lambda: _writes(controller, "enforce", "cordon"), "the cordon was not recorded")
-    paper.at(_time(done), f"decision, written: {done['why']}")
+    done = until(lambda: written(controller, "enforce", "cordon"), "the cordon was not recorded")
+    paper.at(when(done), f"decision, written: {done['why']}")
     guards = done["allowed_by"]
     if isinstance(guards, list):
-        paper.at(_time(done), f"guards that were asked and allowed it: {', '.join(guards)}")
+        paper.at(when(done), f"guards that were asked and allowed it: {', '.join(guards)}")
     paper.at(cordoned.at, "unschedulable, as an independent reader sees it", colour="red")
     paper.quote("kubectl get nodes", stage.kubectl("get", "nodes"))
-    paper.quote("remediator status", _status(stage))
+    paper.quote("remediator status", status(stage, stage.node))
     paper.say(f"to undo it by hand: `remediator cancel {stage.node}`, or just uncordon the node")
 
 
@@ -121,16 +123,16 @@ def _come_back(paper: Paper, stage: Stage, controller: Controller) -> None:
     stage.cluster.set_boot_id(stage.node, boot_id)
     stage.agent.start()
     paper.at(time.time(), f"new boot {boot_id[:8]}, the agent is back")
-    well = stage.witness.wait_for(stage.node, _well, since=since, timeout=_PATIENCE)
+    well = stage.witness.wait_for(stage.node, _well, since=since, timeout=PATIENCE)
     if well is None:
         raise DemoFailedError("the conditions did not clear after the reboot")
     paper.at(well.at, "conditions are False, of the running boot", colour="green")
     back = stage.witness.wait_for(
-        stage.node, lambda seen: not seen.unschedulable, since=since, timeout=_PATIENCE
+        stage.node, lambda seen: not seen.unschedulable, since=since, timeout=PATIENCE
     )
     if back is None:
         raise DemoFailedError(f"the node was not uncordoned\n{controller.process.log_tail()}")
-    paper.at(back.at, f"schedulable again, after {RECOVER_FOR} of being well", colour="green")
+    paper.at(back.at, f"schedulable again, after {QUICK} of being well", colour="green")
     paper.quote("kubectl get nodes", stage.kubectl("get", "nodes"))
     left = [key for key in back.ours()["annotations"] if key.endswith("/session")]
     if left:
@@ -149,7 +151,7 @@ def _published(paper: Paper, stage: Stage, since: float) -> None:
         stage.node,
         lambda one: one.condition("GPUXidError") == ("True", "Xid79"),
         since=since,
-        timeout=_PATIENCE,
+        timeout=PATIENCE,
     )
     if seen is None:
         raise DemoFailedError("the agent did not publish the fault")
@@ -161,48 +163,8 @@ def _well(seen: Sight) -> bool:
     return all(seen.condition(kind)[0] == "False" for kind in ("GPUXidError", "GPULost"))
 
 
-def _writes(controller: Controller, mode: str, action: str) -> dict[str, object] | None:
-    for record in controller.said("write"):
-        if record["mode"] == mode and record["action"] == action and record["result"] == "done":
-            return record
-    return None
-
-
-def _until(found: Callable[[], dict[str, object] | None], otherwise: str) -> dict[str, object]:
-    deadline = time.monotonic() + _PATIENCE
-    while (result := found()) is None:
-        if time.monotonic() > deadline:
-            raise DemoFailedError(otherwise)
-        time.sleep(0.02)
-    return result
-
-
-def _status(stage: Stage) -> str:
-    """The status, once the leader has published the present state of things."""
-    deadline = time.monotonic() + _PATIENCE
-    while stage.node not in (text := stage.remediator("status")):
-        if time.monotonic() > deadline:
-            raise DemoFailedError(f"`remediator status` does not show the node:\n{text}")
-        time.sleep(0.3)
-    return text
-
-
-def _difference(controller: Controller) -> str:
-    ours, theirs = (file.read_text("utf-8").splitlines() for file in (controller.policy, SHIPPED))
-    lines = difflib.unified_diff(theirs, ours, lineterm="", n=0)
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
-
-
 def _last_line(stage: Stage) -> str:
     return stage.machine.kernel_log.read_text("utf-8").splitlines()[-1].partition("] ")[2]
-
-
-def _time(record: dict[str, object]) -> float:
-    return datetime.fromisoformat(str(record["timestamp"])).astimezone(UTC).timestamp()
-
-
-def _wait_out_settling() -> None:
-    time.sleep(1.2)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,12 @@ class Sight(NamedTuple):
         """Whether the scheduler leaves this node out."""
         return bool(self.node["spec"].get("unschedulable"))
 
+    @property
+    def taints(self) -> list[str]:
+        """As `key=value:effect`."""
+        found = self.node["spec"].get("taints", ())
+        return [f"{one['key']}={one.get('value', '')}:{one['effect']}" for one in found]
+
     def condition(self, kind: str) -> tuple[str, str]:
         """Status and reason of a condition; empty where there is none."""
         for one in self.node["status"].get("conditions", []):

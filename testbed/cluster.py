@@ -28,6 +28,8 @@ _TOKEN_SECONDS = 3600
 _POLL = 0.02  # seconds
 PATIENCE = 60.0
 """Seconds until something that does not happen is an error, on however slow a machine."""
+_OURS = {"app.kubernetes.io/part-of": "gpu-remediator"}
+"""As in the manifests of `deploy/`: a drain leaves these pods where they are."""
 _GPU_LABELS = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.product": "NVIDIA-H200",
@@ -126,7 +128,7 @@ class Cluster:
         """
         spec: Json = {"expirationSeconds": _TOKEN_SECONDS}
         if bound:
-            pod = self.create_pod(node=node, service_account=account)
+            pod = self.create_pod(node=node, service_account=account, labels=_OURS)
             uid = self.pod(pod)["metadata"]["uid"]
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"

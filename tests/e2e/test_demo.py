@@ -22,3 +22,8 @@ def test_the_demo_sees_the_node_cordoned_and_back() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "unschedulable, as an independent reader sees it" in done.stdout
     assert "spec, labels and annotations of the node are unchanged" in done.stdout
+    assert "tainted gpu-remediator.io/unhealthy=overheating:NoSchedule" in done.stdout
+    assert "held by a PodDisruptionBudget: inference/llm-0" in done.stdout
+    assert "condition Drained=True" in done.stdout
+    assert "BREAKER OPEN gpu-fallen-off-bus" in done.stdout
+    assert "no taint, after 2s of being cool" in done.stdout

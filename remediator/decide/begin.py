@@ -92,7 +92,8 @@ def _start(
     """Return the session with this policy's hold, or None where not even a first step can go."""
     policy = one.active.policy
     draft.ledger.clear_since.pop((policy.name, draft.facts.uid), None)
-    text, exhausted = opening(policy, session.attempt)
+    nth = session.let_go.get(policy.name, 0)
+    text, exhausted = opening(policy, session.attempt + nth)
     steps = parse_plan(text)
     hold = PolicyHold(
         policy=policy.name,
@@ -102,6 +103,7 @@ def _start(
         instances=one.match.instances,
         since=one.since,
         step_since=draft.now,
+        nth=nth,
     )
     if not exhausted or steps.steps[0].disruptive:
         session, hold = advance(
@@ -168,11 +170,11 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
 
 
 def _tell_escalated(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
-    name = draft.facts.name
+    name, attempt = draft.facts.name, session.attempt + hold.nth
     draft.tell(
         f"{session.id}/{hold.policy}/escalated",
         f"{name}: escalated",
-        f"{', '.join(hold.reasons)} came back for attempt {session.attempt} within 24 h. "
+        f"{', '.join(hold.reasons)} came back for attempt {attempt} within 24 h. "
         f"Automation has ended; `remediator retry {name}` starts it again.",
         to=draft.channels(steps),
         policy=hold.policy,

@@ -18,13 +18,13 @@ from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts
 from remediator.decide.marks import give_up, put_back, set_marks
 from remediator.decide.match import Match
+from remediator.decide.progress import gone_back
 from remediator.decide.session import (
     Before,
     HoldState,
     PolicyHold,
     Result,
     Session,
-    StepResult,
     Taint,
 )
 from remediator.policy.plan import parse_plan
@@ -239,5 +239,4 @@ def _back(hold: PolicyHold, at: int | None, now: float) -> PolicyHold:
         return hold
     if hold.work_since is not None:
         return hold  # first comes the end of what is under way
-    results: tuple[StepResult, ...] = tuple(one for one in hold.results if one.step < at)
-    return replace(hold, step=at, step_since=now, state=HoldState.RUNNING, results=results)
+    return gone_back(hold, at, now)

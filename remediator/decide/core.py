@@ -188,7 +188,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         hold = session.hold(policy.name) if session is not None else None
         if hold is None and waived(facts.history, policy.name, one.match.instances):
             continue
-        text = hold.plan if hold is not None else opening(policy, attempt_of(facts, now))[0]
+        attempt = attempt_of(facts, now, policy.name)
+        text = hold.plan if hold is not None else opening(policy, attempt)[0]
         action = wants(facts, session, hold, parse_plan(text))
         if action in {"drain", "job"} and any(known.action == action for known in found):
             continue  # one at a time on a node

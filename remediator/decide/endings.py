@@ -85,7 +85,7 @@ def let_go(draft: Draft, session: Session, hold: PolicyHold, others: list[Policy
 def _tell_end(draft: Draft, session: Session, hold: PolicyHold, what: str, why: str) -> None:
     steps = parse_plan(hold.plan)
     draft.tell(
-        f"{session.id}/{hold.policy}/end",
+        f"{session.id}/{hold.policy}/end" + (f"/{hold.nth}" if hold.nth else ""),
         f"{draft.facts.name}: {what}",
         why,
         to=steps.recover.notify or draft.channels(steps),

@@ -84,8 +84,11 @@ def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     return only.model_dump_json(by_alias=True, exclude_defaults=True), True
 
 
-def attempt_of(facts: NodeFacts, now: float) -> int:
-    """Return the number of the node's session, counting those of the last 24 h."""
+def attempt_of(facts: NodeFacts, now: float, policy: str = "") -> int:
+    """Return the number of the node's session, counting those of the last 24 h.
+
+    For a policy, each of its holds that let go while others held the node counts, too.
+    """
     if isinstance(facts.session, Session):
-        return facts.session.attempt
+        return facts.session.attempt + facts.session.let_go.get(policy, 0)
     return 1 + sum(1 for at in facts.history.attempts if at > now - DAY)

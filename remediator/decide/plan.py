@@ -38,6 +38,7 @@ from remediator.decide.session import (
     Session,
 )
 from remediator.decide.steps import advance, record, resend
+from remediator.decide.waits import use_up
 from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.drain import OnRecovery
 from remediator.policy.plan import Plan, parse_plan
@@ -151,6 +152,8 @@ def _go_on(
             undo = undo or where is Recovery.UNDO
             session = session if where is Recovery.UNDO else left_in_place(session, hold)
             gone.append(hold)
+            session = _without(session, hold)
+            use_up(draft, session, hold.policy)
             continue
         resend(draft, session, hold, steps)
         if where is Recovery.FAULTY:
@@ -168,6 +171,11 @@ def _go_on(
     if draft.session != draft.facts.session:
         draft.act("record", kept[0].policy, "progress recorded")
     return True
+
+
+def _without(session: Session, hold: PolicyHold) -> Session:
+    """Remember that a policy let go: its next hold of this session is another one."""
+    return replace(session, let_go={**session.let_go, hold.policy: hold.nth + 1})
 
 
 def _further(  # noqa: PLR0917 - what one hold is decided by

@@ -22,13 +22,33 @@ MAX_NOTE: Final = 400
 
 def tries(hold: PolicyHold, step: int) -> int:
     """Return how often a step has ended so far."""
-    return sum(one.step == step for one in hold.results)
+    return sum(one.step == step for one in hold.results) + hold.spent.get(step, 0)
+
+
+def gone_back(hold: PolicyHold, at: int, now: float) -> PolicyHold:
+    """Begin anew at an earlier step. All that follows is done again, under other keys."""
+    again = {step: tries(hold, step) + 1 for step in range(at, hold.step + 1)}
+    return replace(
+        hold,
+        step=at,
+        step_since=now,
+        state=HoldState.RUNNING,
+        results=tuple(one for one in hold.results if one.step < at),
+        undelivered=tuple(one for one in hold.undelivered if one < at),
+        spent={**hold.spent, **again},
+    )
 
 
 def message_key(session: Session, hold: PolicyHold, step: int) -> str:
-    """Return the idempotency key of what a step sends or begins: another one for each retry."""
+    """Return the idempotency key of what a step sends or begins: another one for each retry.
+
+    It is never used again within the session, not by a later hold of the same policy either:
+    an outcome, or a Job that is still there, would be taken for what was not done yet.
+    """
     key = f"{session.id}/{hold.policy}/{step}"
     number = tries(hold, step)
+    if hold.nth:
+        return f"{key}/{hold.nth}.{number}"
     return f"{key}/{number}" if number else key
 
 

@@ -109,6 +109,10 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """Steps whose message is not yet known to be delivered: sent again after a restart."""
     work_since: float | None = None
     work_boot_id: str = ""
+    nth: int = 0
+    """How many holds of this policy have let go in this session before it."""
+    spent: dict[int, int] = {}
+    """By step: how often it ended whose results are not kept. Done again, it is another work."""
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,6 +151,8 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     added: Added
     holds: tuple[PolicyHold, ...]
     attempt: int = 1
+    let_go: dict[str, int] = {}
+    """By policy: how many of its holds have let go while others held the node."""
 
     def hold(self, policy: str) -> PolicyHold | None:
         """Return the hold of a policy, if it has one."""

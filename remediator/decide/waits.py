@@ -72,8 +72,7 @@ def _approval(
         return ended(hold, step.action, Result.DONE, draft.now, note)
     given = find_approval(draft, session, hold)
     if given is not None:
-        left = draft.facts.approvals if draft.approvals is None else draft.approvals
-        draft.approvals = tuple(one for one in left if one != given)
+        use_up(draft, session, hold.policy, hold.step)
         note = f"approved by {given.by} at {given.at}"
         draft.act("record", hold.policy, f"step {hold.step + 1} of {hold.policy} {note}")
         return ended(hold, step.action, Result.DONE, draft.now, note)
@@ -85,6 +84,18 @@ def _approval(
     draft.hold(Hold(hold.policy, "approval", f"waits for a person: {how}", deadline))
     _ask(draft, message_key(session, hold, hold.step), hold, step=step, plan=plan, how=how)
     return hold
+
+
+def use_up(draft: Draft, session: Session, policy: str, step: int | None = None) -> None:
+    """Remove all approvals of a step, or of all steps of a policy: none counts twice."""
+    known = draft.facts.approvals if draft.approvals is None else draft.approvals
+    left = tuple(
+        one
+        for one in known
+        if (one.session, one.policy) != (session.id, policy) or step not in {None, one.step}
+    )
+    if left != known:
+        draft.approvals = left
 
 
 def find_approval(draft: Draft, session: Session, hold: PolicyHold) -> Approval | None:

@@ -134,7 +134,9 @@ def stop_work(now: float, hold: PolicyHold, why: str) -> PolicyHold:
         return hold
     last = hold.results[-1] if hold.results else None
     if last is not None and last.step == hold.step and last.result is Result.CANCELLED:
-        hold = replace(hold, results=hold.results[:-1])  # a fault that comes and goes fills no room
+        # A fault that comes and goes fills no room.
+        spent = {**hold.spent, hold.step: hold.spent.get(hold.step, 0) + 1}
+        hold = replace(hold, results=hold.results[:-1], spent=spent)
     return with_result(hold, step.action, Result.CANCELLED, now, why)
 
 

@@ -133,6 +133,11 @@ def _wants_cordon(hold: PolicyHold) -> bool:
 def _known_cordon(draft: Draft, session: Session) -> tuple[Session, str] | None:
     if session.added.cordoned:
         return session, "cordoned by us already"
+    if draft.unschedulable is False:  # another policy let go of it in this very decision
+        draft.unschedulable = None
+        return replace(
+            session, added=replace(session.added, cordoned=True)
+        ), "cordoned by us already"
     if draft.facts.unschedulable:
         before = replace(session.before, cordoned=True)
         return replace(session, before=before), "was cordoned before"

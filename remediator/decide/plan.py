@@ -142,7 +142,9 @@ def _go_on(
         matched = look.matched.get(hold.policy)
         if matched is None:
             _orphaned(draft, session, hold, steps)
-            kept.append(stop_work(draft.now, hold, "its policy is gone, or in force no more"))
+            hold = stop_work(draft.now, hold, "its policy is gone, or in force no more")
+            kept.append(hold)
+            session = _with(session, hold)
             continue
         hold = _with_new_instances(hold, matched.match)
         where = _where(draft, hold, steps, matched.match)
@@ -152,7 +154,7 @@ def _go_on(
             undo = undo or where is Recovery.UNDO
             session = session if where is Recovery.UNDO else left_in_place(session, hold)
             gone.append(hold)
-            session = _without(session, hold)
+            session = _let_go(session, hold)
             use_up(draft, session, hold.policy)
             continue
         resend(draft, session, hold, steps)
@@ -160,6 +162,7 @@ def _go_on(
             verdict = verdicts.get((draft.facts.uid, hold.policy), NOT_ASKED)
             session, hold = _further(draft, session, hold, matched, verdict, outcomes)
         kept.append(hold)
+        session = _with(session, hold)
     if not kept:
         _recovered(draft, replace(session, holds=tuple(gone)), undo=undo)
         return False
@@ -173,9 +176,21 @@ def _go_on(
     return True
 
 
-def _without(session: Session, hold: PolicyHold) -> Session:
-    """Remember that a policy let go: its next hold of this session is another one."""
-    return replace(session, let_go={**session.let_go, hold.policy: hold.nth + 1})
+def _with(session: Session, hold: PolicyHold) -> Session:
+    """Show the holds that come next what this one wants by now."""
+    return replace(
+        session,
+        holds=tuple(hold if one.policy == hold.policy else one for one in session.holds),
+    )
+
+
+def _let_go(session: Session, hold: PolicyHold) -> Session:
+    """Take a hold out, and remember it: the policy's next one in this session is another one."""
+    return replace(
+        session,
+        holds=tuple(one for one in session.holds if one.policy != hold.policy),
+        let_go={**session.let_go, hold.policy: hold.nth + 1},
+    )
 
 
 def _further(  # noqa: PLR0917 - what one hold is decided by

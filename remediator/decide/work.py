@@ -173,8 +173,8 @@ def _begin(
         return hold
     if draft.held_by(name, verdict):
         return hold
-    draft.act(step.action, name, f"{step.action} by {name}: {', '.join(match.reasons)}")
-    draft.disruptive = True
+    why = f"{step.action} by {name}: {', '.join(match.reasons)}"
+    draft.act(step.action, name, why, disruptive=True)
     draft.working[kind] = name
     draft.ledger.suspended_since.pop((name, draft.facts.uid), None)
     hold = replace(hold, work_since=draft.now, work_boot_id=draft.facts.boot_id)

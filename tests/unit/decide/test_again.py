@@ -32,7 +32,7 @@ def report(made: Bench, *faults: Fault) -> None:
     """Have the agent report these faults beside a degraded memory."""
     made.fault(*faults)
     other = {"GPUMemoryDegraded": condition("GPUMemoryDegraded", "True", now=made.now)}
-    made.change(conditions=other | made.nodes["n1"].conditions)
+    made.change(conditions={**other, **made.nodes["n1"].conditions})
 
 
 def uncordoned_by_its_owner(made: Bench) -> None:
@@ -106,10 +106,11 @@ def test_an_approval_counts_for_one_hold_once_however_many_people_gave_it() -> N
     made.one(seconds=1.0)
 
     def approve(*names: str) -> None:
-        given = {"session": made.session().id, "policy": "bus", "step": 1, "at": "now"}
+        session, until = made.session().id, "2040-01-01T00:00:00Z"
         made.change(
             approvals=tuple(
-                Approval(**given, by=name, expires="2040-01-01T00:00:00Z") for name in names
+                Approval(session=session, policy="bus", step=1, at="now", by=name, expires=until)
+                for name in names
             )
         )
 

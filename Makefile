@@ -65,6 +65,10 @@ bench-drain: tools ## What a drain adds to the time of its pods, and evictions/s
 bench-memory: tools ## Controller memory and heartbeat cost with 5,000 nodes
 	$(PY) -m tests.bench.memory
 
+.PHONY: bench-scale
+bench-scale: tools ## 5,000 nodes of which 50 fail within a minute; memory with 20,000
+	$(PY) -m tests.bench.scale
+
 .PHONY: bench-decide
 bench-decide: .venv/.ready ## Deciding alone: one node under 100 policies, and all of 5,000 nodes
 	$(PY) -m tests.bench.decide

@@ -135,10 +135,13 @@ class Cluster:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(self.api.create(path, body)["status"]["token"])
 
-    def kubeconfig_for(self, token: str) -> Path:
-        """A kubeconfig file with this token, in the control plane's folder."""
+    def kubeconfig_for(self, token: str, *, url: str = "") -> Path:
+        """A kubeconfig file with this token, in the control plane's folder.
+
+        `url`: of a proxy that has the API server's certificate.
+        """
         path = self.plane.folder / f"{uuid.uuid4().hex[:8]}.kubeconfig"
-        return self.plane.kubeconfig(path, token=token, namespace=self.namespace)
+        return self.plane.kubeconfig(path, token=token, namespace=self.namespace, url=url)
 
     # -- nodes -----------------------------------------------------------------------------
 

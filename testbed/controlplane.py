@@ -110,9 +110,11 @@ class ControlPlane:
         """A client with this token; without one, with the administrator's."""
         return Api(self.url, token=token or self.admin_token, ca_file=self.ca_file)
 
-    def kubeconfig(self, path: Path, *, token: str | None = None, namespace: str = "") -> Path:
+    def kubeconfig(
+        self, path: Path, *, token: str | None = None, namespace: str = "", url: str = ""
+    ) -> Path:
         """Write a kubeconfig for this token (default: the administrator) and return its path."""
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        cluster = {"server": url or self.url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "testbed", "user": "testbed"}
         if namespace:
             context["namespace"] = namespace

@@ -117,11 +117,19 @@ class Controller:
         site: where.
         policies: file or folder.
         config: RemediatorConfig file; None for the defaults.
+        kubeconfig: None for one of the real server.
     """
 
-    def __init__(self, site: Site, *, policies: Path, config: Path | None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        policies: Path,
+        config: Path | None,
+        kubeconfig: Path | None = None,
+    ) -> None:
         folder = site.plane.folder
-        kubeconfig = site.cluster.kubeconfig_for(site.controller_token)
+        kubeconfig = kubeconfig or site.cluster.kubeconfig_for(site.controller_token)
         self._log = folder / "controller.log"
         program = Path(sys.executable).with_name("remediator")
         argv = [str(program), "run", "--identity=bench"]

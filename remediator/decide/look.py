@@ -65,7 +65,8 @@ def _flaw(hold: PolicyHold) -> str:
         steps = len(parse_plan(hold.plan).steps)
     except ValidationError as error:
         return f"the session's plan of {hold.policy} cannot be read: {error.errors()[0]['msg']}"
-    if not 0 <= hold.step <= steps or not all(0 <= at < steps for at in hold.undelivered):
+    named = (*hold.undelivered, *(one.step for one in hold.results))
+    if not 0 <= hold.step <= steps or not all(0 <= at < steps for at in named):
         return f"the session is at a step of {hold.policy} that its plan does not have"
     return ""
 

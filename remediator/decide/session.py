@@ -36,6 +36,10 @@ MAX_SAID: Final = 200
 _T = TypeVar("_T")
 
 
+def _within(at: float, now: float) -> float:
+    return max(0.0, min(at, now))
+
+
 class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A taint of a node."""
 
@@ -169,17 +173,20 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
         return any(hold.state is HoldState.ESCALATED for hold in self.holds)
 
     def not_after(self, now: float) -> Session:
-        """Move times out of the future: a clock that ran ahead must not hold up recovery."""
+        """Move times out of the future: a clock that ran ahead must not hold up recovery.
+
+        And out of the time before 1970, which no clock of ours showed.
+        """
         return replace(
             self,
-            started=min(self.started, now),
+            started=_within(self.started, now),
             holds=tuple(
                 replace(
                     hold,
-                    since=min(hold.since, now),
-                    step_since=min(hold.step_since, now),
-                    results=tuple(replace(one, at=min(one.at, now)) for one in hold.results),
-                    work_since=None if hold.work_since is None else min(hold.work_since, now),
+                    since=_within(hold.since, now),
+                    step_since=_within(hold.step_since, now),
+                    results=tuple(replace(one, at=_within(one.at, now)) for one in hold.results),
+                    work_since=None if hold.work_since is None else _within(hold.work_since, now),
                 )
                 for hold in self.holds
             ),
@@ -208,8 +215,8 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
         """Move times out of the future, as of a session."""
         return replace(
             self,
-            attempts=tuple(min(at, now) for at in self.attempts),
-            waivers=tuple(replace(one, at=min(one.at, now)) for one in self.waivers),
+            attempts=tuple(_within(at, now) for at in self.attempts),
+            waivers=tuple(replace(one, at=_within(one.at, now)) for one in self.waivers),
         )
 
 

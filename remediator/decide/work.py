@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Hold, Outcome, Work
 from remediator.decide.draft import Draft, World
-from remediator.decide.facts import Malformed, NodeFacts, NodeMode
+from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.look import unusable_session
 from remediator.decide.match import Match
 from remediator.decide.progress import ended, failed, message_key, tries, with_result
 from remediator.decide.session import HoldState, PolicyHold, Result, Session
@@ -92,7 +93,7 @@ def claimed(facts: NodeFacts) -> frozenset[str] | None:
 
     So is a frozen node, and one on which people let us do nothing.
     """
-    if isinstance(facts.session, Malformed) or facts.mode in {NodeMode.DISABLED, NodeMode.DRY_RUN}:
+    if unusable_session(facts) or facts.mode in {NodeMode.DISABLED, NodeMode.DRY_RUN}:
         return None
     return frozenset(work.key for work in under_way(facts))
 
@@ -143,7 +144,7 @@ def stop_work(now: float, hold: PolicyHold, why: str) -> PolicyHold:
 def under_way(facts: NodeFacts) -> tuple[Work, ...]:
     """Return all work that a node's session says has begun."""
     session = facts.session
-    if not isinstance(session, Session):
+    if not isinstance(session, Session) or unusable_session(facts):
         return ()
     return tuple(work_of(facts, session, hold, step) for hold, step in works_of(session))
 

@@ -12,6 +12,10 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 
+MAX_DURATION: Final = 36_500 * 86_400.0
+"""Seconds: a century. Sums of times stay numbers that can be compared and written."""
+_LONGEST: Final = 100
+"""Characters of a duration."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
 _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
@@ -42,13 +46,17 @@ class Amount(NamedTuple):
 
 def parse_duration(value: Any) -> float:
     """Return seconds of ``1h30m``. Raises ValueError, which says how it is written."""
-    if isinstance(value, float):  # already parsed: defaults and round trips
-        return value
+    if isinstance(value, float) and 0.0 <= value <= MAX_DURATION:
+        return value  # already parsed: defaults and round trips
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
         raise ValueError(
             f"{value!r} is no duration: write a number with its unit, such as 30s or 10m"
         )
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+    if len(value) <= _LONGEST:
+        seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+        if seconds <= MAX_DURATION:
+            return seconds
+    raise ValueError(f"{value[:_LONGEST]!r} is longer than {format_duration(MAX_DURATION)}")
 
 
 def format_duration(seconds: float) -> str:

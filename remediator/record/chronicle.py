@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from remediator.decide.decision import Decision, PatchNode
 from remediator.decide.facts import NodeFacts
+from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.backoff import Backoff
 from remediator.kube.custom import CustomObject
@@ -127,6 +128,10 @@ class Chronicle:
         if isinstance(session, Session):
             record = self._record_of(uid, session, patch.name)
             self._put(uid, approve(follow(record, session, patch), patch, facts))
+        elif session is None and unusable_session(facts):
+            known = self._open.get(uid)
+            if known is not None:  # what became of it cannot be read
+                self._put(uid, lose(known, patch.why, now=self._now()))
         elif session is None and isinstance(facts.session, Session):
             last = self._ending.pop(uid, facts.session)
             record = self._record_of(uid, last, patch.name)
@@ -205,7 +210,9 @@ class Chronicle:
             self.off = ""
         self._there = {name: one.status.get("ended") or "" for name, one in found.items()}
         sessions = {
-            facts.session.id: facts for facts in self._nodes() if isinstance(facts.session, Session)
+            facts.session.id: facts
+            for facts in self._nodes()
+            if isinstance(facts.session, Session) and not unusable_session(facts)
         }
         for facts in sessions.values():
             if facts.uid not in self._open and isinstance(facts.session, Session):

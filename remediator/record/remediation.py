@@ -202,7 +202,7 @@ def approve(record: Remediation, patch: PatchNode, facts: NodeFacts) -> Remediat
     used = [
         ApprovalEntry(policy=one.policy, step=one.step + 1, by=one.by, at=one.at)
         for one in facts.approvals
-        if one not in patch.approvals and one.session == record.spec.session
+        if one not in patch.approvals and one.session == record.spec.session and one.step >= 0
     ]
     known = record.status.approvals
     fresh = tuple(one for one in used if one not in known)

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 import structlog
 
 from remediator.decide.facts import NodeFacts
+from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.errors import ApiError
 from remediator.kube.lease import NotLeading
@@ -82,7 +83,7 @@ def left_over(facts: NodeFacts) -> bool:
     """
     if facts.session is None:
         return True
-    if not isinstance(facts.session, Session):
+    if not isinstance(facts.session, Session) or unusable_session(facts):
         return False
     return not any(
         step.drain is not None

@@ -67,6 +67,8 @@ def decide(
     """
     alarms: dict[str, list[Effect]] = {}
     sides = _sides(nodes, policies, ledger.cluster, world)
+    for one in nodes:
+        ledger.settle(one.uid)
     looks = [
         _look(one, sides[one.mode], ledger, alarms, now=now, cluster_facts=cluster_facts)
         for one in nodes

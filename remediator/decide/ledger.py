@@ -211,6 +211,18 @@ class Ledger:
         entry.reserved = True
         self._recount(entry, was=was)
 
+    def settle(self, uid: str) -> None:
+        """Give back a place that is still only reserved; call it before a node is decided about.
+
+        Nothing is being written to it then, and what was written has been seen. So nothing came
+        of that admission, or it is undone already. Its start counts for rates all the same.
+        """
+        entry = self.nodes.get(uid)
+        if entry is not None and entry.reserved:
+            self._admitted_at.pop(uid, None)
+            entry.reserved = False
+            self._recount(entry, was=True)
+
     def refund(self, uid: str) -> None:
         """Give back what the last admission of a node took: its patch was not written."""
         admitted_at = self._admitted_at.pop(uid, None)

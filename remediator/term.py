@@ -411,9 +411,13 @@ class Term:
     # -- what people see --------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Keep what the guards remember at most this far behind what they know."""
+        """Keep memory and status at most this far behind what guards and sources say."""
+        shown = -1
         while True:
             self._memory.touch()
+            if self._has.board.revision != shown:
+                shown = self._has.board.revision
+                self._publisher.touch()
             await asyncio.sleep(TICK_SECONDS)
 
     def _status(self) -> Status:

@@ -70,6 +70,7 @@ class Board:
     Attributes:
         on_refused: called with the source of an alert that a policy asks for and that turned
             out to be about no node.
+        revision: grows when what people see changes.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Board:
         observer: Observer,
     ) -> None:
         now = clock.now()
+        self.revision = 0
         self.on_refused: Callable[[str, Refusal], None] = _ignore
         self.books = {one.name: AlertBook(one, now=now) for one in cluster.alertmanagers}
         self.queries: dict[str, QueryBook] = {}
@@ -145,12 +147,15 @@ class Board:
         """Take in an answer, unless nobody asks any more."""
         book = self.queries.get(key)
         if book is not None:
+            shown = (book.problem, bool(book.refused))
             self._touched |= book.take(answer, self._index)
+            self.revision += shown != (book.problem, bool(book.refused))
 
     def misread(self, key: str, *, why: str) -> None:
         """Take in that a query is wrong, or that its answer says nothing about nodes."""
-        if key in self.queries:
+        if key in self.queries and self.queries[key].problem != why:
             self.queries[key].problem = why
+            self.revision += 1
 
     def answering(self, source: str, *, why: str) -> None:
         """Take in whether a Prometheus answers; ``why`` "": it does."""
@@ -207,6 +212,8 @@ class Board:
         )
 
     def _is_named(self, source: str, alert: Alert) -> bool:
+        if not any(not clause.name or clause.name == alert.name for clause in self._named):
+            return False
         fact = AlertFact(
             source=source,
             name=alert.name,
@@ -235,6 +242,7 @@ class Board:
                 if self._is_named(name, one.alert):
                     self.on_refused(name, one)
             matters = self._refresh(name, book, changed) or matters
+            self.revision += bool(changed or nodes or refused)
         for node in self._touched:
             self._tell(node)
         self._touched = set()
@@ -315,6 +323,7 @@ class Board:
         alerts = tuple(self._firing.values()) if self._restated else before.alerts
         self._restated = False
         facts = ClusterFacts(alerts=alerts, sources=sources, queries=queries)
+        self.revision += matters
         self._fleet.surround(facts, matters=matters)
 
     def _sources(self, now: float) -> dict[str, SourceFact]:

@@ -52,6 +52,7 @@ def patched(node: Node, patch: NodePatch, resource_version: str) -> Node:
         node,
         resource_version=resource_version,
         unschedulable=unschedulable,
+        cordoned_by_others=node.cordoned_by_others and patch.unschedulable is None,
         taints=node.taints if patch.taints is None else patch.taints,
         annotations=annotations,
         labels=_merged(node.labels, patch.labels) if patch.labels else node.labels,

@@ -173,8 +173,9 @@ class NodeFacts:
     ``faults_truncated``: faults of severity warning are missing from ``faults``;
     ``info_truncated``: informational ones are.
     ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
-    ``uncordoned``: it was seen schedulable although its session had cordoned it. If it is
-    cordoned now, somebody else did that. ``untainted``: the same of a taint.
+    ``uncordoned``: it was seen schedulable although its session had cordoned it, or somebody
+    else is known to have cordoned it since. If it is cordoned now, that is theirs.
+    ``untainted``: the same of a taint, as far as we saw it.
     ``annotations``: of others, each cut off behind :data:`MAX_ANNOTATION` characters.
     ``alerts``: those that name this node. ``queries``: what queries say of it, by their keys.
     """

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 
 import msgspec
 
-from remediator.kube.objects import Address, Condition, ConfigMap, Lease, Node, Status, Taint
+from remediator.kube.managed import Managed, set_by_others
+from remediator.kube.objects import (
+    Address,
+    Condition,
+    ConfigMap,
+    Lease,
+    Node,
+    Status,
+    Taint,
+)
 
 
 if TYPE_CHECKING:
@@ -58,9 +67,14 @@ class _NodeStatus(msgspec.Struct, gc=False, rename="camel"):
     node_info: _NodeInfo | None = None
 
 
+class _NodeMeta(Meta, gc=False, rename="camel"):
+    managed_fields: tuple[Managed, ...] | None = None
+
+
 class WireNode(WireObject, gc=False):
     """A Node as it comes over the wire."""
 
+    metadata: _NodeMeta = msgspec.field(default_factory=_NodeMeta)
     spec: _NodeSpec | None = None
     status: _NodeStatus | None = None
 
@@ -317,6 +331,8 @@ class NodeNarrower:
             conditions=self._conditions(status.conditions or (), old),
             addresses=addresses,
             boot_id=old.boot_id if old is not None and old.boot_id == boot_id else boot_id,
+            cordoned_by_others=bool(spec.unschedulable)
+            and set_by_others(meta.managed_fields or ()),
         )
 
     def _annotations(self, annotations: dict[str, str]) -> dict[str, str]:

@@ -51,6 +51,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         dropped_annotations: how many others there were.
         created, deleted: RFC 3339, `deleted` None unless deletion has begun.
         boot_id: `status.nodeInfo.bootID`, as the kubelet last reported it.
+        cordoned_by_others: somebody else set `spec.unschedulable` last, by the managed fields.
     """
 
     name: str
@@ -66,6 +67,12 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[Condition, ...]
     addresses: tuple[Address, ...]
     boot_id: str
+    cordoned_by_others: bool = False
+
+    @property
+    def own_cordon(self) -> bool:
+        """Whether it is cordoned, and it may have been us."""
+        return self.unschedulable and not self.cordoned_by_others
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of type `kind`, None when the node has none."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from remediator.kube.codec import decode_meta
+from remediator.kube.managed import FIELD_MANAGER
 from remediator.kube.objects import Taint
 from remediator.kube.transport import MERGE_PATCH, METADATA_ONLY
 
@@ -122,7 +123,7 @@ class ApiNodeWriter:
         api: ApiClient,
         check: Callable[[], None],
         server_dry_run: bool = False,
-        field_manager: str = "gpu-remediator",
+        field_manager: str = FIELD_MANAGER,
     ) -> None:
         self._api = api
         self._check = check

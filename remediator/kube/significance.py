@@ -24,6 +24,7 @@ def node_changed(old: Node, new: Node) -> bool:
     return (
         old.uid != new.uid
         or old.unschedulable != new.unschedulable
+        or old.cordoned_by_others != new.cordoned_by_others
         or old.deleted != new.deleted
         or old.boot_id != new.boot_id
         or (old.annotations is not new.annotations and old.annotations != new.annotations)

@@ -133,7 +133,7 @@ def observe(
         read, problem = _annotations(node, old, problem, now)
         changes |= read
     session, taints = changes.get("session", facts.session), changes.get("taints", facts.taints)
-    changes["uncordoned"] = uncordoned_since(facts, session, unschedulable=node.unschedulable)
+    changes["uncordoned"] = uncordoned_since(facts, session, unschedulable=node.own_cordon)
     changes["untainted"] = untainted_since(facts, session, taints)
     available = ready and not out_of_service(taints, unschedulable=node.unschedulable)
     changes["unavailable_since"] = None if available else facts.unavailable_since or now
@@ -193,7 +193,7 @@ def _first(node: Node, cluster: ClusterSpec, now: float) -> Observation:
         boot_id=node.boot_id,
         taints=taints,
         unavailable_since=None if available else now,
-        uncordoned=uncordoned_since(None, read["session"], unschedulable=node.unschedulable),
+        uncordoned=uncordoned_since(None, read["session"], unschedulable=node.own_cordon),
         untainted=untainted_since(None, read["session"], taints),
         **_membership(node, cluster),
         **read,

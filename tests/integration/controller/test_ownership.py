@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,6 +77,33 @@ def test_a_cordon_that_follows_an_uncordon_at_once_stays(
         site.says(node)
     site.wait(lambda: not any(site.history(n).get("waivers") for n in nodes), "ends of waivers")
     assert all(map(site.cordoned, nodes))
+
+
+@pytest.mark.parametrize("cleared", [True, False], ids=["cleared", "still there"])
+def test_a_cordon_that_was_made_anew_while_nobody_watched_stays(
+    site: Site, run: Callable[..., Replica], *, cleared: bool
+) -> None:
+    """The next controller finds the same node and session; who cordoned it, the server knows."""
+    node, kept = site.node(), site.node()
+    first = run()
+    for one in (node, kept):
+        site.says(one, 79)
+        site.wait(partial(site.cordoned, one), "cordon")
+    first.stop()
+    site.cluster.uncordon(node)
+    site.cluster.cordon(node)
+    site.cluster.cordon(kept)  # changes nothing: it is cordoned already
+    run()
+    codes = () if cleared else (79,)
+
+    def ended() -> bool:
+        site.says(node, *codes)
+        site.says(kept)
+        return site.session(node) is None and not site.cordoned(kept)
+
+    site.wait(ended, "end of the session, and an uncordon of what is ours all the same")
+    assert site.cordoned(node)
+    site.wait(lambda: bool(site.history(node).get("waivers")) is not cleared, "waivers")
 
 
 def test_the_last_policy_that_lets_go_uncordons(site: Site, run: Callable[..., Replica]) -> None:

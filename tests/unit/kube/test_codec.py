@@ -38,6 +38,17 @@ def node_json(name: str = "n1", **changes: Any) -> dict[str, Any]:
     return node
 
 
+def managed(*managers: str) -> list[dict[str, Any]]:
+    """Return managed fields as the server writes them: these set `unschedulable` last."""
+    others: dict[str, Any] = {
+        "manager": "kubelet",
+        "operation": "Update",
+        "fieldsV1": {"f:status": {"f:x": {}}},
+    }
+    ours: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+    return [others, *({"manager": one, "fieldsV1": ours} for one in managers)]
+
+
 @pytest.fixture
 def codec() -> Codec[WireNode, Node]:
     return Codec(WireNode, NodeNarrower())
@@ -171,3 +182,22 @@ def test_times_are_read_and_unreadable_ones_are_nothing() -> None:
     assert epoch_seconds("1970-01-01T00:01:00.500000Z") == 60.5
     assert epoch_seconds("yesterday") is None
     assert epoch_seconds(None) is None
+
+
+@pytest.mark.parametrize(
+    ("managers", "cordoned", "others"),
+    [
+        (["gpu-remediator"], True, False),
+        (["kubectl-cordon"], True, True),
+        (["kubectl-cordon", "gpu-remediator"], True, False),
+        (["kubectl-cordon"], None, False),
+        ([], True, False),
+    ],
+    ids=["us", "somebody", "both", "not cordoned", "nobody knows"],
+)
+def test_who_cordoned_is_read_from_the_managed_fields(
+    codec: Codec[WireNode, Node], managers: list[str], cordoned: object, others: object
+) -> None:
+    wire = node_json(spec={"unschedulable": cordoned})
+    wire["metadata"]["managedFields"] = managed(*managers)
+    assert codec.one(json.dumps(wire).encode()).cordoned_by_others is others

@@ -81,7 +81,8 @@ class Works:
         self._wanted: dict[str, dict[str, Work]] = {}
         self._finished: set[str] = set()
         self._progress: dict[str, str] = {}
-        self._stops: set[asyncio.Task[None]] = set()
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        """What is being stopped or taken back, by key."""
 
     @property
     def progress(self) -> Mapping[str, str]:
@@ -106,13 +107,14 @@ class Works:
             if work.suspended or work.key in known:
                 continue
             known[work.key] = work
-            self._tasks[work.key] = asyncio.create_task(self._run(work), name=work.key)
+            run = self._run(work, behind=self._ending.get(work.key))
+            self._tasks[work.key] = asyncio.create_task(run, name=work.key)
         if not self._wanted.get(node):
             self._wanted.pop(node, None)
 
     async def close(self) -> None:
         """End all tasks and leave the work as it is: the next leader goes on with it."""
-        tasks = [*self._tasks.values(), *self._stops]
+        tasks = [*self._tasks.values(), *self._ending.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,22 +130,35 @@ class Works:
             return
         task.cancel()
         worker = self._workers.get(work.action)
-        if take_back and isinstance(worker, Stops):
+        stops = worker if take_back and isinstance(worker, Stops) else None
+        if stops is not None:
             _log.info("work_stopped", key=work.key, node=work.node, action=work.action)
-            stop = asyncio.create_task(self._take_back(task, worker, work))
-            self._stops.add(stop)
-            stop.add_done_callback(self._stops.discard)
+        runs = {one for one in (task, self._ending.get(work.key)) if one is not None}
+        ending = asyncio.create_task(self._come_to_rest(runs, stops, work))
+        self._ending[work.key] = ending
+        ending.add_done_callback(lambda done: self._came_to_rest(work.key, done))
 
-    async def _take_back(self, task: asyncio.Task[None], worker: Stops, work: Work) -> None:
-        await asyncio.wait({task})
+    async def _come_to_rest(
+        self, runs: set[asyncio.Task[None]], stops: Stops | None, work: Work
+    ) -> None:
+        """Wait for what was cancelled, then take back what must not go on."""
+        await asyncio.wait(runs)
+        if stops is None:
+            return
         try:
-            await worker.stop(work)
+            await stops.stop(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             _log.error("work_not_taken_back", key=work.key, node=work.node, error=str(error))
 
-    async def _run(self, work: Work) -> None:
-        """Run the worker until it has an outcome."""
+    def _came_to_rest(self, key: str, ending: asyncio.Task[None]) -> None:
+        if self._ending.get(key) is ending:
+            del self._ending[key]
+
+    async def _run(self, work: Work, *, behind: asyncio.Task[None] | None = None) -> None:
+        """Run the worker until it has an outcome; not before its last run has come to rest."""
         wait = FIRST_RETRY
+        if behind is not None:
+            await asyncio.wait({behind})
         _log.info("work_runs", key=work.key, node=work.node, action=work.action)
         while True:
             try:

@@ -102,6 +102,42 @@ async def test_what_is_not_wanted_is_cancelled_then_taken_back() -> None:
     assert [one.key for one in bench.ended] == ["s/p/2"]
 
 
+@pytest.mark.parametrize("suspended", [False, True])
+async def test_work_that_is_wanted_again_begins_when_its_last_run_has_come_to_rest(
+    *, suspended: bool
+) -> None:
+    """Otherwise what takes back the last run would take away what the new one has made."""
+    bench = Bench()
+    said: list[str] = []
+
+    class Slow(Patient):
+        async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+            said.append("run")
+            try:
+                return await super().run(work, say=say)
+            except asyncio.CancelledError:
+                await asyncio.sleep(3.0)
+                said.append("cancelled")
+                raise
+
+        async def stop(self, work: Work) -> None:
+            await asyncio.sleep(3.0)
+            await super().stop(work)
+            said.append("stopped")
+
+    bench.works = Works(workers={"job": Slow()}, ended=lambda _, one: bench.ended.append(one))
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(1.0)
+    bench.works.want("n1", [replace(work(), suspended=True)] if suspended else [])
+    await asyncio.sleep(1.0)
+    bench.works.want("n1", [work()])
+    await asyncio.sleep(30.0)
+    stopped = [] if suspended else ["stopped"]
+    assert said == ["run", "cancelled", *stopped, "run"]
+    assert [one.note for one in bench.ended] == ["well"]
+    await bench.works.close()
+
+
 async def test_keep_begins_nothing() -> None:
     bench = Bench()
     bench.works.keep("n1", [work()])

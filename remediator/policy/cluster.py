@@ -11,7 +11,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from remediator.policy.base import LabelKey, LabelSelector, Model, schema_keywords
+from remediator.policy.base import LabelKey, LabelSelector, Model
+from remediator.policy.channels import Channel
 from remediator.policy.drain import Evictions
 from remediator.policy.model import (
     Breaker,
@@ -32,8 +33,6 @@ DEFAULT_BUDGETS: Final = (
     Budget.model_construct(max_unavailable=Amount(10, percent=True), per=BudgetPer.CLUSTER),
 )
 """What holds where neither RemediatorConfig nor the policy sets a budget."""
-
-URL_PATTERN: Final = r"^https?://"
 
 
 class Pools(Model):
@@ -78,49 +77,6 @@ class Remediations(Model):
         default=500, ge=0, le=20_000, description="So many that have ended. 0: none are written."
     )
     max_age: Duration = Field(default=90 * 86400.0, description="And none that ended before.")
-
-
-class LogChannel(Model):
-    """Messages go to the controller's log."""
-
-
-class WebhookChannel(Model):
-    """Messages are POSTed as JSON. Secrets come from files, never from this one."""
-
-    model_config = schema_keywords(oneOf=[{"required": ["url"]}, {"required": ["urlFile"]}])
-
-    url: str | None = Field(
-        default=None, pattern=URL_PATTERN, description="Where to. It, or `urlFile`."
-    )
-    url_file: str | None = Field(default=None, description="File that holds the URL.")
-    bearer_token_file: str | None = Field(default=None, description="File that holds a token.")
-    timeout: Duration = Field(default=10.0, description="Deadline of one attempt.")
-    give_up_after: Duration = Field(default=3600.0, description="Retries end after this long.")
-
-    @model_validator(mode="after")
-    def _one_url(self) -> Self:
-        if (self.url is None) == (self.url_file is None):
-            raise ValueError("a webhook needs exactly one of: url, urlFile")
-        return self
-
-
-CHANNEL_KINDS: Final = ("log", "webhook")
-
-
-class Channel(Model):
-    """A named place for messages: exactly one kind."""
-
-    model_config = schema_keywords(oneOf=[{"required": [kind]} for kind in CHANNEL_KINDS])
-
-    log: LogChannel | None = Field(default=None, description="To the controller's log.")
-    webhook: WebhookChannel | None = Field(default=None, description="To an HTTP address.")
-
-    @model_validator(mode="after")
-    def _exactly_one_kind(self) -> Self:
-        given = [kind for kind in CHANNEL_KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(f"a channel is exactly one of: {', '.join(CHANNEL_KINDS)}")
-        return self
 
 
 class ClusterSpec(Model):

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from remediator.policy.base import LABEL_KEY_PATTERN
-from remediator.policy.cluster import URL_PATTERN
+from remediator.policy.channels import URL_PATTERN
 from remediator.policy.model import NAME_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
 from remediator.policy.steps import REASON_PATTERN

@@ -208,6 +208,11 @@ _FILES: Final = frozenset(
         "cert_file",
         "key_file",
         "client_ca_file",
+        "url_file",
+        "secret_file",
+        "token_file",
+        "webhook_url_file",
+        "routing_key_file",
     }
 )
 _ModelT = TypeVar("_ModelT", bound=Model)

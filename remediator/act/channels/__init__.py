@@ -10,7 +10,7 @@ from remediator.act.channels.log import LogSender
 from remediator.act.channels.webhook import WebhookSender
 from remediator.act.envelope import Channel
 from remediator.act.outbox import LOG_CHANNEL
-from remediator.policy.cluster import Channel as ChannelSpec
+from remediator.policy.channels import Channel as ChannelSpec
 
 
 def open_session() -> aiohttp.ClientSession:

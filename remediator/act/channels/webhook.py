@@ -22,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError
-from remediator.policy.cluster import WebhookChannel
+from remediator.policy.channels import WebhookChannel
 
 
 PAYLOAD_VERSION: Final = 1

@@ -16,7 +16,7 @@ from remediator.act.channels.webhook import WebhookSender
 from remediator.act.envelope import RefusedError, RetryLaterError, pack
 from remediator.act.outbox import Outbox, Report
 from remediator.decide.decision import SendMessage, Urgency
-from remediator.policy.cluster import Channel, WebhookChannel
+from remediator.policy.channels import Channel, WebhookChannel
 
 
 MESSAGES = tuple(

@@ -134,6 +134,7 @@ class Ledger:
         self.dropped: dict[str, set[str]] = {}
         self.watches: dict[str, Watch] = {}
         self.clear_since: dict[tuple[str, str], float] = {}
+        self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
         self.suspended_since: dict[tuple[str, str], float] = {}
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
@@ -200,7 +201,8 @@ class Ledger:
             watch.matching.pop(uid, None)
         for source in self.dropped:
             self.undrop(source, uid)
-        for memory in (self.clear_since, self.held_since, self.suspended_since):
+        since = (self.clear_since, self.unproven_since, self.held_since, self.suspended_since)
+        for memory in since:
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]
 

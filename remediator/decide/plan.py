@@ -30,7 +30,7 @@ from remediator.decide.instances import silenced
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import Look, Matched, uncordoned, untainted, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
-from remediator.decide.recovery import Recovery, recovery, silent
+from remediator.decide.recovery import Recovery, recovery, silent, unproven
 from remediator.decide.session import (
     MODE_KEY,
     HoldState,
@@ -215,6 +215,7 @@ def _further(  # noqa: PLR0917 - what one hold is decided by
     if verdict is not None and hold.state is HoldState.RUNNING:
         tell_held(draft, matched, verdict)
     _tell_if_stale(draft, session, hold, steps)
+    _tell_if_unproven(draft, session, hold, steps)
     return session, hold
 
 
@@ -289,6 +290,32 @@ def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan
         f"{session.id}/{hold.policy}/stale",
         f"{draft.facts.name}: {why}",
         f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
+        to=draft.channels(steps),
+        policy=hold.policy,
+        notice=True,
+    )
+
+
+def _tell_if_unproven(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
+    """Tell people once that only they can end it: its alert or query is gone, which proves nothing.
+
+    While a source fails, that is said instead, and it may come back.
+    """
+    known, key = draft.ledger.unproven_since, (hold.policy, draft.facts.uid)
+    if silent(draft, hold) or not unproven(draft, hold):
+        known.pop(key, None)
+        return
+    name, due = draft.facts.name, known.setdefault(key, draft.now) + steps.recover.for_
+    why = f"its alert or query is gone, which proves nothing: `remediator cancel {name}` ends it"
+    draft.hold(Hold(hold.policy, "facts", why))
+    if draft.now < due:
+        draft.look_at(due)
+        return
+    draft.tell(
+        f"{session.id}/{hold.policy}/unproven",
+        f"{name}: ends by hand",
+        f"{', '.join(hold.reasons)} is not there any more, and nothing proves that the node is "
+        f"well. Policy {hold.policy} holds it until `remediator cancel {name}`.",
         to=draft.channels(steps),
         policy=hold.policy,
         notice=True,

@@ -99,6 +99,18 @@ def silent(draft: Draft, hold: PolicyHold) -> str:
     return next(filter(None, doubts), "")
 
 
+def unproven(draft: Draft, hold: PolicyHold) -> bool:
+    """Tell whether a hold's faults are not said any more, and nothing will prove that they went.
+
+    Such is an alert without a watchdog, or a query without ``clearedBy``.
+    """
+    facts, now, known = draft.facts, draft.now, draft.cluster_facts
+    answers = {one: instance_answer(one, facts, now, known) for one in hold.instances}
+    return Answer.HOLDS not in answers.values() and any(
+        answer is Answer.UNKNOWN and not speaker(one) for one, answer in answers.items()
+    )
+
+
 def _speakers(instances: tuple[str, ...], facts: NodeFacts) -> list[ConditionFact]:
     names = {speaker(instance) for instance in instances}
     return [facts.conditions[name] for name in names if name in facts.conditions]

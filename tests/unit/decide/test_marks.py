@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from remediator.decide.facts import MAX_ANNOTATION
-from remediator.decide.session import HoldState, Mark, Taint
-from tests.unit.decide.build import GPU, Bench, node, policy, xid
+from remediator.decide.session import Added, HoldState, Mark, Taint
+from tests.unit.decide.build import GPU, Bench, node, patch_of, policy, xid
 
 
 KEY = "nvidia.com/gpu.deploy.device-plugin"
@@ -158,3 +158,32 @@ def test_a_later_step_changes_ours_and_the_oldest_value_returns() -> None:
     assert label(made) == "again"
     recover(made)
     assert label(made) == "true"
+
+
+def test_uncordon_and_untaint_undo_what_is_on_the_node_and_say_so() -> None:
+    """Not only what was to be written in the same patch."""
+    made = bench(
+        {"cordon": {}}, {"taint": {}}, {"wait": {"for": "1m"}}, {"uncordon": {}}, {"untaint": {}}
+    )
+    assert made.cordoned()
+    assert made.nodes["n1"].taints == (OURS,)
+    decision = made.one(seconds=61.0)
+    assert not made.cordoned()
+    assert not made.nodes["n1"].taints
+    assert made.session().added == Added()
+    patch = patch_of(decision)
+    assert patch is not None
+    assert patch.unschedulable is False
+    assert patch.untaint == (OURS,)
+    assert patch.policy == "bus"
+    assert patch.why.startswith("uncordon by bus: Xid 79")
+    assert [one.note for one in made.session().holds[0].results if one.note] == []
+
+
+def test_a_second_uncordon_says_why_it_does_nothing() -> None:
+    made = bench(
+        {"cordon": {}}, {"wait": {"for": "1m"}}, {"uncordon": {}}, {"uncordon": {}}, {"untaint": {}}
+    )
+    made.one(seconds=61.0)
+    notes = [one.note for one in made.session().holds[0].results if one.action.startswith("un")]
+    assert notes == ["", "the cordon is not ours", "there is no such taint of ours"]

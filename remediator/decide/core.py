@@ -29,7 +29,7 @@ from remediator.decide.look import (
     untainted,
     unusable_session,
 )
-from remediator.decide.match import match
+from remediator.decide.match import Match, match
 from remediator.decide.plan import plan
 from remediator.decide.session import Session
 from remediator.decide.steps import wants
@@ -162,6 +162,7 @@ def _look(
             if found.next_look is not None:
                 looks.append(found.next_look)
         since, opened = note(active, facts, found, ledger, now)
+        found = _if_begun(policy, found, facts, now=now, cluster_facts=cluster_facts)
         matched[policy.name] = Matched(active, found, since)
         if opened:
             alarms.setdefault(uid, []).append(_alarm(policy.name, ledger))
@@ -172,6 +173,21 @@ def _look(
         holding=tuple(one for one in matched.values() if one.match.holds),
         next_look=min(looks, default=None),
     )
+
+
+def _if_begun(
+    policy: RemediationPolicy,
+    found: Match,
+    facts: NodeFacts,
+    *,
+    now: float,
+    cluster_facts: ClusterFacts,
+) -> Match:
+    """Return what a policy says; of a node that it holds already, without its filters."""
+    session = None if found.holds else facts.session
+    if not isinstance(session, Session) or session.hold(policy.name) is None:
+        return found
+    return match(policy, facts, now, cluster_facts, begun=True)
 
 
 def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:

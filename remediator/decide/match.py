@@ -43,9 +43,17 @@ def match(
     facts: NodeFacts,
     now: float,
     cluster_facts: ClusterFacts = NOTHING_KNOWN,
+    *,
+    begun: bool = False,
 ) -> Match:
-    """Evaluate ``when`` of a policy: any entry; within an entry, all keys."""
-    entries = policy.spec.when
+    """Evaluate ``when`` of a policy: any entry; within an entry, all keys.
+
+    ``begun``: the policy holds the node already. Filters say where to begin, so only its
+    faults count: our own cordon, or an attempt that grew old, must not stop it half-way.
+    """
+    entries: Sequence[Clauses] = policy.spec.when
+    if begun:
+        entries = tuple(one.unfiltered for one in entries)
     if len(entries) == 1:
         return match_entry(entries[0], facts, now, cluster_facts)
     return any_of([match_entry(one, facts, now, cluster_facts) for one in entries])

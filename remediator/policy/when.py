@@ -250,6 +250,16 @@ class Clauses(Model):
         return tuple((key, getattr(self, key)) for key in _given(self))
 
     @cached_property
+    def unfiltered(self) -> Clauses:
+        """The same without its filters: only the faults that it names."""
+        fields: dict[str, Any] = {
+            key: tuple(one.unfiltered for one in clause) if key in {"all", "any"} else clause
+            for key, clause in self.given
+            if key not in FILTERS
+        }
+        return self.model_construct(**fields)
+
+    @cached_property
     def agent_types(self) -> frozenset[str] | None:
         """The agent's conditions whose ``False`` is all that it takes to say "not there".
 

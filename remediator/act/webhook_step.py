@@ -2,16 +2,13 @@
 
 At least once, with one idempotency key for each attempt of the step: it is sent again until
 a 2xx says that it was taken, or a 4xx that it never will be. Redirects are refused: a signed
-request must not follow them to another host. URL and secret may be rotated at any time.
-
-    X-Gpu-Remediator-Signature: t=<epoch seconds>,v1=<hex of HMAC SHA-256 of "<t>.<body>">
+request must not follow them to another host. URL and secret may be rotated at any time. How it
+is signed: :mod:`remediator.act.signing`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,13 +17,13 @@ import aiohttp
 import msgspec
 
 from remediator.act.made import words_of
+from remediator.act.signing import SIGNATURE_HEADER, signature_header
 from remediator.clock import Clock
 from remediator.decide.decision import Outcome, Work
 from remediator.policy.steps import CallWebhook
 from remediator.policy.templates import Endpoint, fill
 
 
-SIGNATURE_HEADER: Final = "X-Gpu-Remediator-Signature"
 PAYLOAD_VERSION: Final = 1
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
@@ -101,7 +98,7 @@ class WebhookWorker:
             "Content-Type": "application/json",
             "User-Agent": "gpu-remediator",
             "Idempotency-Key": key,
-            SIGNATURE_HEADER: f"t={stamp},v1={signature(secret, stamp, body)}",
+            SIGNATURE_HEADER: signature_header(secret, stamp, body),
         }
         try:
             async with self._session.post(
@@ -133,11 +130,6 @@ def body_of(work: Work, spec: CallWebhook) -> bytes:
         data=fill(spec.data, words_of(work)),
     )
     return msgspec.json.encode(call)
-
-
-def signature(secret: bytes, stamp: int, body: bytes) -> str:
-    """Return the hexadecimal signature of a body sent at a time."""
-    return hmac.new(secret, f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 def _meaning(status: int, excerpt: str) -> tuple[bool, str]:

@@ -105,6 +105,8 @@ def render(text: str, words: Mapping[str, Any], *, limit: int) -> str:
             size += len(piece)
             if size > limit:
                 break
+    except WordingError:
+        raise
     except TemplateError as error:
         raise WordingError(f"{error.message}{_line(error)}") from error
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:

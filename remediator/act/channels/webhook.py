@@ -1,8 +1,8 @@
 """Messages as JSON by POST: payload version 1, documented in docs/controller/notifications.md.
 
 At least once: a receiver drops what it has seen by the header ``Idempotency-Key``, which
-stays the same over retries. Only a 2xx counts as delivered. Redirects are refused: a
-token must not follow them to another host.
+stays the same over retries. Only a 2xx counts as delivered. With ``secretFile`` it is signed, as
+:mod:`remediator.act.signing` says.
 
 URL and token may stand in files (mounted secrets). They are read at each attempt, so
 that a rotated one is used at once, and they appear in no log line and no error.
@@ -13,24 +13,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
 from yarl import URL
 
-from remediator.act.envelope import Envelope, RefusedError, RetryLaterError
+from remediator.act.channels.http import (
+    header_safe,
+    parts_of,
+    post,
+    read_url,
+    secret,
+    secret_bytes,
+    wall,
+)
+from remediator.act.channels.words import Words, as_they_are
+from remediator.act.envelope import Envelope
+from remediator.act.signing import SIGNATURE_HEADER, signature_header
 from remediator.policy.channels import WebhookChannel
 
 
 PAYLOAD_VERSION: Final = 1
-MAX_SECRET_BYTES: Final = 16 * 1024
-_EXCERPT: Final = 200
-_RETRIED: Final = frozenset({408, 425, 429})
-"""Client errors that say "later", not "never". https://www.rfc-editor.org/rfc/rfc9110#section-15"""
-_OK, _REDIRECT, _CLIENT_ERROR, _SERVER_ERROR = 200, 300, 400, 500
 
 
 class PayloadMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,7 +71,8 @@ class WebhookSender:
     Args:
         spec: URL, token and times.
         session: shared by all webhooks; owned by the caller.
-        wall: epoch seconds, for a Retry-After that is a date.
+        words: gives an envelope the channel's own words.
+        wall: epoch seconds, for a Retry-After that is a date and for the signature.
     """
 
     def __init__(
@@ -75,59 +80,44 @@ class WebhookSender:
         spec: WebhookChannel,
         *,
         session: aiohttp.ClientSession,
-        wall: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
+        words: Words = as_they_are,
+        wall: Callable[[], float] = wall,
     ) -> None:
         self.give_up_after = spec.give_up_after
         self._spec = spec
         self._session = session
+        self._words = words
         self._wall = wall
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt. Raises RetryLaterError or RefusedError."""
-        url, headers = await asyncio.to_thread(self._address)
-        headers["Idempotency-Key"] = _header_safe(envelope.key)
-        try:
-            async with self._session.post(
-                url,
-                data=msgspec.json.encode(payload_of(envelope)),
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=self._spec.timeout),
-                allow_redirects=False,
-            ) as response:
-                if not _OK <= response.status < _REDIRECT:
-                    raise self._refusal(response, await _excerpt(response))
-        except TimeoutError as error:
-            raise RetryLaterError(f"no answer within {self._spec.timeout:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise RetryLaterError(_network_trouble(error)) from error
+        body = msgspec.json.encode(payload_of(self._words(envelope)))
+        url, headers, secrets = await asyncio.to_thread(self._address, body)
+        headers["Idempotency-Key"] = header_safe(envelope.key)
+        await post(
+            self._session,
+            url,
+            body,
+            headers=headers,
+            timeout=self._spec.timeout,
+            now=self._wall(),
+            secrets=secrets,
+        )
 
-    def _address(self) -> tuple[URL, dict[str, str]]:
-        """Return URL and headers; blocking, reads the files."""
-        text = self._spec.url or _secret(self._spec.url_file, "urlFile")
-        try:
-            url = URL(text)
-        except ValueError:
-            url = URL()
-        if url.scheme not in {"http", "https"} or not url.host:
-            raise RetryLaterError("the file of urlFile does not hold an http(s) URL")
-        headers = {"Content-Type": "application/json", "User-Agent": "gpu-remediator"}
-        if self._spec.bearer_token_file:
-            token = _secret(self._spec.bearer_token_file, "bearerTokenFile")
+    def _address(self, body: bytes) -> tuple[URL, dict[str, str], list[str]]:
+        """Return URL, headers, and what of them is secret; blocking, reads the files."""
+        spec, headers = self._spec, {}
+        url = read_url(spec.url or secret(spec.url_file, "urlFile"), "urlFile")
+        secrets = list(parts_of(url))
+        if spec.bearer_token_file:
+            token = secret(spec.bearer_token_file, "bearerTokenFile")
+            secrets.append(token)
             headers["Authorization"] = f"Bearer {token}"
-        return url, headers
-
-    def _refusal(
-        self, response: aiohttp.ClientResponse, excerpt: str
-    ) -> RetryLaterError | RefusedError:
-        said = f"HTTP {response.status}" + (f": {excerpt}" if excerpt else "")
-        if response.status in _RETRIED or response.status >= _SERVER_ERROR:
-            after = _retry_after(response.headers.get("Retry-After", ""), self._wall())
-            return RetryLaterError(said, after=after)
-        if response.status < _CLIENT_ERROR:
-            return RefusedError(
-                f"HTTP {response.status}: redirects are not followed; configure the final URL"
-            )
-        return RefusedError(said)
+        if spec.secret_file:
+            key = secret_bytes(spec.secret_file, "secretFile")
+            secrets.append(key.decode(errors="replace"))
+            headers[SIGNATURE_HEADER] = signature_header(key, int(self._wall()), body)
+        return url, headers, secrets
 
 
 def payload_of(envelope: Envelope) -> Payload:
@@ -148,48 +138,3 @@ def payload_of(envelope: Envelope) -> Payload:
             for m in envelope.messages
         ),
     )
-
-
-def _secret(path: str | None, setting: str) -> str:
-    """Read a secret's one line. A file that is missing may still be mounted: try later."""
-    try:
-        with Path(path or "").open("rb") as file:
-            text = file.read(MAX_SECRET_BYTES).decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise RetryLaterError(f"cannot read the file of {setting} ({path}): {why}") from error
-    if not text or not text.isprintable() or " " in text:
-        raise RetryLaterError(f"the file of {setting} ({path}) must hold exactly one word")
-    return text
-
-
-def _header_safe(key: str) -> str:
-    return "".join(c if c.isascii() and c.isprintable() else "_" for c in key)[:500]
-
-
-async def _excerpt(response: aiohttp.ClientResponse) -> str:
-    """Return the begin of the answer, for people; an answer that breaks off is no answer."""
-    body = await response.content.read(_EXCERPT)
-    return " ".join(body.decode(errors="replace").split())
-
-
-def _retry_after(value: str, now: float) -> float:
-    """Seconds of a Retry-After, in either of its forms; 0 when it cannot be read."""
-    if value.isdecimal():
-        return float(value)
-    try:
-        when = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return max(0.0, when.timestamp() - now)
-
-
-def _network_trouble(error: Any) -> str:
-    """Say what failed without the URL, which may be a secret."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        return f"TLS with {error.host} failed: its certificate is not trusted or not valid"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"no connection to {error.host}:{error.port} ({error.strerror})"
-    return f"the connection failed ({type(error).__name__})"

@@ -50,6 +50,7 @@ class Failures:
     def __init__(self, boots: dict[str, str]) -> None:
         self._boots = boots
         self._patched: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
         self._cordoned: dict[str, float] = {}
 
     async def report(self, wire: Wire, *, seconds: float) -> None:
@@ -68,7 +69,11 @@ class Failures:
             now = time.monotonic()
             for event in events:
                 name = event.object.metadata.name
-                if event.object.spec.unschedulable and name in self._boots:
+                if name not in self._boots:
+                    continue
+                if event.object.status.shows("GPUXidError", "True"):
+                    self._seen.setdefault(name, now)
+                if event.object.spec.unschedulable:
                     self._cordoned.setdefault(name, now)
             if len(self._cordoned) == len(self._boots):
                 return
@@ -76,6 +81,10 @@ class Failures:
     def lags(self) -> list[float]:
         """Seconds from report to cordon."""
         return [self._cordoned[name] - at for name, at in self._patched.items()]
+
+    def delays(self) -> list[float]:
+        """Seconds from report to the moment at which the watch shows the condition."""
+        return [self._seen[name] - at for name, at in self._patched.items()]
 
 
 async def fail(site: Site, boots: dict[str, str], failing: int, pid: int) -> dict[str, float]:
@@ -99,6 +108,8 @@ async def fail(site: Site, boots: dict[str, str], failing: int, pid: int) -> dic
         "rss_peak_mb": memory_mb(pid, "VmHWM"),
         "lag_p50_s": percentile(lags, 50),
         "lag_p99_s": percentile(lags, 99),
+        "seen_p50_s": percentile(failures.delays(), 50),
+        "seen_p99_s": percentile(failures.delays(), 99),
         "failing": failing,
         "heartbeats_per_s": answered,
         "cpu_percent": 100 * busy,

@@ -38,6 +38,7 @@ from remediator.decide.ledger import Ledger, Pause, is_unavailable, scopes_of
 from remediator.decide.session import Request, Session, Taint, Verb, decode_session, encode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
+from tests.property.cases import TIMES
 from tests.unit.decide.build import alert, cluster, node, policies, policy, written, xid
 
 
@@ -601,5 +602,6 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
     return changed(fault, boot_id=boot_id)
 
 
-Cluster.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
+# 15,000 turns of events in CI, each followed by all that must hold.
+Cluster.TestCase.settings = settings(max_examples=300 * TIMES, stateful_step_count=50)
 TestCluster = Cluster.TestCase

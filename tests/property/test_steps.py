@@ -28,6 +28,7 @@ from remediator.decide.session import (
     decode_session,
     encode,
 )
+from tests.property.cases import TIMES
 from tests.unit.decide.build import (
     GPU,
     cluster,
@@ -332,4 +333,4 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
 
 
 TestNode = Node.TestCase
-TestNode.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestNode.settings = settings(max_examples=250 * TIMES, stateful_step_count=40, deadline=None)

@@ -118,6 +118,7 @@ def writers(site: Site, node: str) -> list[str]:
 
 
 def synced(process: Process) -> bool:
+    assert process.child.poll() is None, process.log.read_text()[-2000:]
     return '"event": "synced"' in process.log.read_text()
 
 

@@ -105,6 +105,15 @@ def pack(
     )
 
 
+def part_of(envelope: Envelope, messages: Sequence[SendMessage]) -> Envelope:
+    """Return an envelope of some of an envelope's messages."""
+    if len(messages) == len(envelope.messages):
+        return envelope
+    return pack(
+        messages, channel=envelope.channel, dry_run=envelope.dry_run, created=envelope.created
+    )
+
+
 def _merged_title(messages: Sequence[SendMessage]) -> str:
     first = messages[0]
     return f"{len(messages)} nodes: {first.title.replace(first.node, '...') or first.policy}"

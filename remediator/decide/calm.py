@@ -29,7 +29,12 @@ class Calm:
 
 def calm(facts: NodeFacts, now: float) -> Calm | None:
     """Return what a node's agent says is well, freshly and of the running boot, if it does."""
-    if facts.faults or facts.info_truncated or not facts.boot_id or facts.faults_boot_id != facts.boot_id:
+    if (
+        facts.faults
+        or facts.info_truncated
+        or not facts.boot_id
+        or facts.faults_boot_id != facts.boot_id
+    ):
         return None
     well = [
         known

@@ -86,8 +86,8 @@ class AlertFact:
     ``source``: the Alertmanager, by its name in RemediatorConfig; its state is
     ``ClusterFacts.sources["alertmanager/<source>"]``. ``since``: first seen by us; ``seen``:
     when it was last seen to change, no decision rests on it; ``starts_at``: its own
-    ``startsAt``, by another clock. ``suppressed``: silenced or inhibited on any peer. The node is then frozen for
-    policies that rest on it: no step, and no undo.
+    ``startsAt``, by another clock. ``suppressed``: silenced or inhibited on any peer. The node
+    is then frozen for policies that rest on it: no step, and no undo.
     """
 
     source: str

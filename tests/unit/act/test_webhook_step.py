@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from remediator.act import webhook_step
-from remediator.act.webhook_step import SIGNATURE_HEADER, WebhookWorker
+from remediator.act.signing import SIGNATURE_HEADER
+from remediator.act.webhook_step import WebhookWorker
 from remediator.decide.decision import Outcome, Work
 from remediator.policy.steps import Step
 from remediator.policy.templates import Endpoint

@@ -1,0 +1,66 @@
+"""On its way to an end, a session says what it waits for, and whom it asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remediator.decide.decision import Hold, SendMessage
+from tests.unit.decide.build import START, Bench, node, policy, xid
+
+
+def cordoned(**spec: Any) -> Bench:
+    bench = Bench(policy(**spec))
+    bench.see(node(faults=(xid(),)))
+    bench.one()
+    assert bench.cordoned()
+    bench.now += 1.0
+    return bench
+
+
+def test_a_wait_for_health_says_how_long_and_until_when() -> None:
+    bench = cordoned(recover={"for": "3m"})
+    bench.fault()
+    (hold,) = bench.one().holds
+    assert hold == Hold("bus", "recovery", "clear, and must stay so for 3m", START + 181)
+
+
+def test_an_end_by_hand_says_how_and_asks_the_policys_people_once() -> None:
+    bench = cordoned(
+        recover={"when": "manual", "for": "0s"},
+        steps=[{"cordon": {}}, {"notify": {"to": ["oncall"]}}],
+    )
+    bench.fault()
+    (hold,) = bench.one().holds
+    why = "clear; recover.when is manual: `remediator cancel n1` undoes it"
+    assert hold == Hold("bus", "recovery", why)
+    key = f"{bench.session().id}/bus/clear"
+    said = bench.sent[key]
+    assert isinstance(said, SendMessage)
+    assert said.title == "n1: the fault has cleared"
+    assert said.policy == "bus"
+    assert said.to == ("oncall",)
+    assert "`remediator cancel n1`" in said.text
+
+
+def test_a_step_waits_while_nobody_can_tell_whether_the_fault_is_there() -> None:
+    bench = Bench(policy(steps=[{"wait": {"for": "1m"}}, {"cordon": {}}]))
+    bench.see(node(faults=(xid(),)))
+    bench.one()
+    bench.now += 61.0
+    bench.fault(status="Unknown")
+    decision = bench.one()
+    assert not bench.cordoned()
+    said = [(one.policy, one.guard, one.reason) for one in decision.holds]
+    assert ("bus", "facts", "it cannot be told whether the fault is still there") in said
+
+
+def test_what_the_policy_sees_now_counts_beside_the_faults_it_began_with() -> None:
+    """Another fault of the same policy keeps the node, although the first one is gone."""
+    bench = cordoned(recover={"for": "0s"})
+    bench.fault(xid(pci="0000:1b:00.0"))
+    bench.one()
+    assert bench.cordoned()
+    bench.now += 1.0
+    bench.fault()
+    bench.one()
+    assert not bench.cordoned()

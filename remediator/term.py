@@ -31,6 +31,7 @@ from remediator.decide.core import ActivePolicy, Policies, World
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.ledger import Ledger
+from remediator.decide.topics import Topics
 from remediator.decide.work import claimed
 from remediator.engine import Engine
 from remediator.kube.client import ApiClient
@@ -57,6 +58,7 @@ from remediator.record.control import (
 )
 from remediator.record.crds import POLICIES, REMEDIATIONS
 from remediator.record.events import Events
+from remediator.record.messages import MessageMemory, Source
 from remediator.record.metrics import Metrics
 from remediator.record.policysource import PolicyObjects
 from remediator.record.policywriter import PolicyStatuses
@@ -75,6 +77,7 @@ _log = structlog.get_logger(__name__)
 DRAIN_SECONDS: Final = 3.0
 """For messages, at an orderly end; what is left, the successor sends."""
 TICK_SECONDS: Final = 1.0
+MESSAGES_RETRY_SECONDS: Final = 5.0
 RESET_RETRY_SECONDS: Final = 2.0
 ANNOUNCE_RETRY_SECONDS: Final = 5.0
 MAX_NAMED: Final = 3
@@ -115,6 +118,8 @@ class Term:
         check = resources.elector.check
         self._configmaps = ConfigMaps(api=resources.api, namespace=resources.namespace, check=check)
         self._memory = LedgerMemory(configmaps=self._configmaps)
+        self._topics = Topics()
+        self._messages = MessageMemory(configmaps=self._configmaps)
         self._recorder = EventRecorder(api=resources.api, instance=resources.elector.identity)
         self._publisher = StatusPublisher(configmaps=self._configmaps, build=self._status)
         self._chronicle = make_chronicle(resources)
@@ -169,9 +174,16 @@ class Term:
             has = self._has
             queue = WorkQueue()
             self._outbox = Outbox(
-                channels=make_channels(has.cluster.channels, session=session),
+                channels=make_channels(
+                    has.cluster.channels,
+                    session=session,
+                    folder=has.folder,
+                    topics=self._topics,
+                    template_failed=has.metrics.template_failed,
+                ),
                 report=lambda report: executor.reported(report),  # noqa: PLW0108 - made below
                 observer=has.metrics,
+                changed=self._messages.touch,
                 now=has.clock.now,
             )
             witness = Witness(
@@ -221,6 +233,28 @@ class Term:
             finally:
                 await works.close()
 
+    async def _correspond(self, outbox: Outbox) -> None:
+        """Send messages, and before others what the leader before us could not."""
+        taken_over = await self._take_over_messages(outbox)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(outbox.run())
+            while not taken_over:  # nobody's messages wait for that
+                await asyncio.sleep(MESSAGES_RETRY_SECONDS)
+                taken_over = await self._take_over_messages(outbox)
+            await self._messages.run()
+
+    async def _take_over_messages(self, outbox: Outbox) -> bool:
+        """Go on in the threads that the leader before us began; tell whether that was possible."""
+        left = await self._messages.load(now=self._has.clock.now())
+        if left is None:
+            return False
+        self._topics.restore(left.topics)
+        self._messages.keep(Source(unsent=outbox.unsent, topics=self._topics.state))
+        for one in left.unsent:
+            outbox.submit(one.message, dry_run=False, created=one.created)
+        self._messages.touch()
+        return True
+
     async def _remember(self) -> None:
         """Give the guards their memory back."""
         has, loaded = self._has, await self._memory.load()
@@ -247,7 +281,7 @@ class Term:
             beside = [
                 tasks.create_task(work)
                 for work in (
-                    outbox.run(),
+                    self._correspond(outbox),
                     self._recorder.run(),
                     self._memory.run(),
                     self._publisher.run(),
@@ -278,6 +312,7 @@ class Term:
             for task in beside:
                 task.cancel()
         await self._memory.flush()
+        await self._messages.flush()
         await self._publisher.flush()
         await self._recorder.flush(1.0)
         if self._chronicle is not None:

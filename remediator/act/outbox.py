@@ -7,8 +7,8 @@
 Invariants:
 - One key is sent once in a process, and is reported once: delivered on all its
   channels, or failed. Of a message that is under way when the process ends nothing is
-  reported; the session still lists it as undelivered, and the successor sends it
-  again with the same key (at least once).
+  reported, and the successor sends it again with the same key (at least once): the session
+  still lists that of a step as undelivered; `unsent` gives the others, to be kept elsewhere.
 - The first message of a kind goes at once. What is alike and follows within
   `window` seconds becomes one envelope, so that a storm of 500 nodes is two messages and
   not 500.
@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
@@ -91,6 +92,7 @@ class Outbox:
     Args:
         channels: by name; add ``log`` (see `remediator.act.channels.make_channels`).
         report: told the end of each message, from within the loop; must not block.
+        changed: told when `unsent` may say something else.
         observer: told of each envelope's end; None where nobody counts.
         window: seconds for which alike messages are collected after the first.
         capacity: messages under way at once.
@@ -106,6 +108,7 @@ class Outbox:
         channels: Mapping[str, Channel],
         report: Callable[[Report], None],
         observer: OutboxObserver | None = None,
+        changed: Callable[[], None] = lambda: None,
         window: float = 5.0,
         capacity: int = 10_000,
         attempts_at_once: int = 8,
@@ -120,6 +123,7 @@ class Outbox:
         self._channels = channels
         self._report = report
         self._observer = observer
+        self._changed = changed
         self._window = window
         self._capacity = capacity
         self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(
@@ -144,23 +148,39 @@ class Outbox:
         """Messages that are neither delivered nor given up."""
         return len(self._pending)
 
+    def unsent(self) -> list[tuple[SendMessage, float]]:
+        """Return the messages that nobody would send again after a restart, and when each was made.
+
+        Those of a step stand in their session, and a dry run begins anew with its process. Of
+        what is here, `to` names the channels that it has not reached yet.
+        """
+        return [
+            (replace(one.message, to=tuple(sorted(one.waiting))), one.created)
+            for one in self._pending.values()
+            if one.message.step is None and not one.dry_run
+        ]
+
     def replace_channels(self, channels: Mapping[str, Channel]) -> None:
         """Use these from now on, also for messages under way."""
         self._channels = channels
 
-    def submit(self, message: SendMessage, *, dry_run: bool) -> bool:
-        """Take a message. Returns at once; False if its key was taken before."""
+    def submit(self, message: SendMessage, *, dry_run: bool, created: float | None = None) -> bool:
+        """Take a message. Returns at once; False if its key was taken before.
+
+        ``created``: epoch seconds, of a message that an earlier leader could not deliver.
+        """
         identity = (dry_run, message.key)
         if identity in self._known:
             self._known.move_to_end(identity)
             return False
         self._remember(identity)
         waiting = set(message.to) or {LOG_CHANNEL}
-        pending = _Pending(message, dry_run, self._now(), waiting)
+        pending = _Pending(message, dry_run, self._now() if created is None else created, waiting)
         if len(self._pending) >= self._capacity:
             self._fail(pending, f"the outbox is full ({self._capacity} messages under way)")
             return True
         self._pending[identity] = pending
+        self._changed()
         self._idle.clear()
         self._incoming.append(pending)
         self._wake.set()
@@ -268,7 +288,10 @@ class Outbox:
         except (RetryLaterError, RefusedError) as error:
             failure = str(error)[:_MAX_NOTE] or type(error).__name__
         except Exception as error:  # noqa: BLE001 - a broken channel must not stop the others
-            _log.error("channel_broken", channel=envelope.channel, exc_info=error)
+            # Where, but not its text: that may hold what the channel knows, a token say.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            name = type(error).__name__
+            _log.error("channel_broken", channel=envelope.channel, error=name, where=where)
             failure = f"the channel failed: {type(error).__name__}"
         self._observed(envelope, failure)
         for pending in batch:
@@ -323,6 +346,7 @@ class Outbox:
 
     def _ended(self, pending: _Pending, channel: str, failure: str) -> None:
         pending.waiting.discard(channel)
+        self._changed()
         if failure:
             pending.failures.append(f"{channel}: {failure}")
         if pending.waiting:

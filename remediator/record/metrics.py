@@ -119,6 +119,12 @@ class Metrics:
             ["channel", "result"],
             registry=registry,
         )
+        self.template_failures = Counter(
+            "remediation_message_template_failures",
+            "Messages that went out in the built-in words because a channel's template failed.",
+            ["channel"],
+            registry=registry,
+        )
         self.outbox_pending = Gauge(
             "remediation_outbox_pending",
             "Messages that are neither delivered nor given up.",
@@ -232,6 +238,10 @@ class Metrics:
     def message_ended(self, channel: str, result: str) -> None:
         """Count a message (`remediator.act.outbox.OutboxObserver`)."""
         self.messages.labels(channel, result).inc()
+
+    def template_failed(self, channel: str) -> None:
+        """Count a template that failed."""
+        self.template_failures.labels(channel).inc()
 
     def unresolved(self, reason: str) -> None:
         """Count an alert that names no node."""

@@ -13,7 +13,12 @@ from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
-CONFIGMAPS = ("gpu-remediator-state", "gpu-remediator-status", "gpu-remediator-control")
+CONFIGMAPS = (
+    "gpu-remediator-state",
+    "gpu-remediator-status",
+    "gpu-remediator-control",
+    "gpu-remediator-messages",
+)
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""What is not told yet, and what is open at the receivers: ConfigMap ``gpu-remediator-messages``.
+
+A message of a step needs no memory: while it is undelivered its session says so, and the next
+leader sends it again. Others have nobody who would: that a session ended, that a breaker opened.
+They stay here until they are delivered or given up. So do the topics (threads, incidents,
+alerts) that later messages go into.
+
+Written behind, at most once a second: of a crash within that second a message may be lost or
+sent twice (with the same key), and a thread begun anew. Until it was read it is not written.
+Bounded: see ``MAX_UNSENT``, ``MAX_BYTES``. A document that cannot be read is kept under another
+key, and we begin without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from remediator.decide.decision import SendMessage
+from remediator.decide.topics import Topic
+from remediator.kube.errors import ApiError
+from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
+
+
+MESSAGES_CONFIGMAP: Final = "gpu-remediator-messages"
+MESSAGES_KEY: Final = "messages.json"
+UNREADABLE_KEY: Final = "messages.json.unreadable"
+MESSAGES_VERSION: Final = 1
+MAX_UNSENT: Final = 200
+"""Of more, the oldest are kept."""
+MAX_AGE: Final = 86400.0
+"""Seconds after which a message is no news any more."""
+MAX_BYTES: Final = 700_000
+"""Of the document: a ConfigMap holds 1 MiB. Beyond it topics are left out, the oldest first."""
+MAX_KEPT: Final = 64 * 1024
+"""Characters kept of a document that cannot be read."""
+INTERVAL: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Unsent(msgspec.Struct, frozen=True):
+    """A message that is under way, and when it was made, in epoch seconds."""
+
+    message: SendMessage
+    created: float
+
+
+class Correspondence(msgspec.Struct, frozen=True, kw_only=True):
+    """The document."""
+
+    version: int = MESSAGES_VERSION
+    unsent: tuple[Unsent, ...] = ()
+    topics: Mapping[str, Sequence[Topic]] = {}
+
+
+class Source(NamedTuple):
+    """Where the present state comes from."""
+
+    unsent: Callable[[], Sequence[tuple[SendMessage, float]]]
+    topics: Callable[[], Mapping[str, Sequence[Topic]]]
+
+
+class MessageMemory:
+    """Loads the document when we begin to lead, and keeps it while we do.
+
+    Args:
+        configmaps: the ConfigMaps of our namespace, with the lease as their check.
+    """
+
+    def __init__(self, *, configmaps: ConfigMapStore) -> None:
+        self._document = Document(configmaps, MESSAGES_CONFIGMAP)
+        self._writer: WriteBehind[Correspondence] | None = None
+        self._unreadable: str | None = None
+
+    async def load(self, *, now: float) -> Correspondence | None:
+        """Return what an earlier leader left; None if that cannot be known now: ask again.
+
+        Nobody waits for messages, so a leader need not wait for this either.
+        """
+        try:
+            text = (await self._document.read()).get(MESSAGES_KEY)
+        except ApiError as error:
+            _log.warning("messages_not_read", reason=str(error))
+            return None
+        try:
+            found = Correspondence() if text is None else _decode(text)
+        except ValueError as error:
+            _log.error("messages_unreadable", kept_as=UNREADABLE_KEY, reason=str(error))
+            self._unreadable = (text or "")[:MAX_KEPT]
+            return Correspondence()
+        young = tuple(one for one in found.unsent if now - one.created < MAX_AGE)
+        if len(young) < len(found.unsent):
+            _log.warning("messages_too_old", dropped=len(found.unsent) - len(young))
+        return Correspondence(unsent=young, topics=found.topics)
+
+    def keep(self, source: Source) -> None:
+        """Keep what these say from now on."""
+        self._writer = WriteBehind(
+            document=self._document,
+            snapshot=lambda: _snapshot(source),
+            encode=self._encode,
+            interval=INTERVAL,
+        )
+
+    def touch(self) -> None:
+        """Say that something may have changed."""
+        if self._writer is not None:
+            self._writer.touch()
+
+    async def run(self) -> None:
+        """Write until cancelled. Call `keep` first."""
+        if self._writer is None:
+            raise RuntimeError("MessageMemory.run before keep")
+        await self._writer.run()
+
+    async def flush(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - as of WriteBehind
+        """Write the last state before an orderly end."""
+        return self._writer is None or await self._writer.flush(timeout)
+
+    def _encode(self, state: Correspondence) -> Mapping[str, str | None]:
+        texts: dict[str, str | None] = {MESSAGES_KEY: encode(state)}
+        if self._unreadable is not None:
+            texts[UNREADABLE_KEY] = self._unreadable
+        return texts
+
+
+def encode(state: Correspondence) -> str:
+    """Return the document's text, with as many topics as there is room for."""
+    said = msgspec.json.encode(state)
+    while len(said) > MAX_BYTES and any(state.topics.values()):
+        halves = {name: topics[(len(topics) + 1) // 2 :] for name, topics in state.topics.items()}
+        state = msgspec.structs.replace(state, topics=halves)
+        said = msgspec.json.encode(state)
+    return said.decode()
+
+
+def _snapshot(source: Source) -> Correspondence:
+    unsent = tuple(Unsent(*one) for one in source.unsent())[:MAX_UNSENT]
+    return Correspondence(unsent=unsent, topics=source.topics())
+
+
+def _decode(text: str) -> Correspondence:
+    try:
+        found = msgspec.json.decode(text, type=Correspondence)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"it is damaged: {error}") from error
+    if found.version != MESSAGES_VERSION:
+        raise ValueError(f"it is of version {found.version}, this program knows {MESSAGES_VERSION}")
+    return found

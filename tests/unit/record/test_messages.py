@@ -1,0 +1,150 @@
+"""What is not told survives the process, and so do the threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from remediator.act.envelope import Envelope, RetryLaterError
+from remediator.act.outbox import Outbox, Report
+from remediator.decide.decision import SendMessage, Urgency
+from remediator.decide.topics import Topic, Topics, opened
+from remediator.kube.access import access_of
+from remediator.kube.errors import Transient
+from remediator.kube.objects import ConfigMap
+from remediator.record.messages import (
+    MAX_BYTES,
+    MESSAGES_KEY,
+    UNREADABLE_KEY,
+    Correspondence,
+    MessageMemory,
+    Source,
+    encode,
+)
+
+
+NOW = 1_800_000_000.0
+BREAKER = SendMessage(
+    key="breaker/bus/1",
+    to=("down", "up"),
+    title="breaker of bus opened",
+    text="9 of 10",
+    policy="bus",
+    urgency=Urgency.CRITICAL,
+)
+
+
+class Store:
+    """ConfigMaps in memory."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, str] = {}
+        self.down = False
+
+    async def read(self, name: str) -> ConfigMap | None:
+        if self.down:
+            raise Transient(access_of("GET", "/api/v1/x"))
+        return ConfigMap(name, "default", "u1", "1", dict(self.data))
+
+    async def write(
+        self, name: str, data: Mapping[str, str | None], *, known: ConfigMap | None
+    ) -> ConfigMap:
+        del known
+        self.data |= {key: value for key, value in data.items() if value is not None}
+        return ConfigMap(name, "default", "u1", "1", dict(self.data))
+
+
+class Receiver:
+    give_up_after = 3600.0
+
+    def __init__(self, *, works: bool) -> None:
+        self.works = works
+        self.got: list[Envelope] = []
+
+    async def send(self, envelope: Envelope) -> None:
+        if not self.works:
+            raise RetryLaterError("down")
+        self.got.append(envelope)
+
+
+async def term(store: Store, *, works: bool, messages: tuple[SendMessage, ...] = ()) -> Receiver:
+    """One leader's life: take over, send, keep what is left."""
+    up, down = Receiver(works=True), Receiver(works=works)
+    reports: list[Report] = []
+    memory = MessageMemory(configmaps=store)
+    outbox = Outbox(
+        channels={"up": up, "down": down},
+        report=reports.append,
+        changed=memory.touch,
+        now=lambda: NOW,
+    )
+    left = await memory.load(now=NOW + 60)
+    assert left is not None
+    memory.keep(Source(unsent=outbox.unsent, topics=dict))
+    task = asyncio.create_task(outbox.run())
+    for one in left.unsent:
+        outbox.submit(one.message, dry_run=False, created=one.created)
+    for message in messages:
+        outbox.submit(message, dry_run=False)
+    await asyncio.sleep(0.05)
+    await memory.flush()
+    task.cancel()
+    return down
+
+
+async def test_a_message_of_no_session_survives_until_it_is_told() -> None:
+    store = Store()
+    step = replace(BREAKER, key="a-12345678/bus/1", node="n1", step=1)
+
+    assert (await term(store, works=False, messages=(BREAKER, step))).got == []
+    kept = msgspec.json.decode(store.data[MESSAGES_KEY], type=Correspondence)
+    # That of the step stands in its session; "up" has it.
+    assert [(one.message.key, one.message.to) for one in kept.unsent] == [
+        ("breaker/bus/1", ("down",))
+    ]
+    (told,) = (await term(store, works=True)).got
+    assert (told.key, told.created) == (BREAKER.key, NOW)
+    assert (await term(store, works=True)).got == []
+
+
+async def test_what_nobody_could_be_told_for_a_day_is_no_news() -> None:
+    store = Store()
+    await term(store, works=False, messages=(BREAKER,))
+
+    left = await MessageMemory(configmaps=store).load(now=NOW + 2 * 86400)
+
+    assert left == Correspondence()
+
+
+async def test_a_damaged_document_is_kept_aside_and_an_unread_one_is_not_overwritten() -> None:
+    store = Store()
+    store.data[MESSAGES_KEY] = "{damaged"
+
+    await term(store, works=True)
+    assert store.data[UNREADABLE_KEY] == "{damaged"
+    assert msgspec.json.decode(store.data[MESSAGES_KEY])["version"] == 1
+
+    store.down = True
+    memory = MessageMemory(configmaps=store)
+    assert await memory.load(now=NOW) is None
+    assert await memory.flush()
+
+
+def test_topics_return_as_they_were_and_the_document_is_bounded() -> None:
+    topics, again = Topics(), Topics()
+    topics.put("slack", opened("1.0", [replace(BREAKER, node="n1")], title="t", place="C1"))
+    found = msgspec.json.decode(encode(Correspondence(topics=topics.state())), type=Correspondence)
+    again.restore(found.topics)
+    assert again.state() == topics.state()
+
+    large = [
+        Topic(id=str(n), conversations=("c" * 900,), members=("m" * 900,), total=1)
+        for n in range(2000)
+    ]
+    text = encode(Correspondence(topics={"slack": large}))
+    assert len(text) <= MAX_BYTES
+    kept = msgspec.json.decode(text, type=Correspondence).topics["slack"]
+    assert kept[-1].id == "1999"

@@ -13,12 +13,9 @@ from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
-CONFIGMAPS = (
-    "gpu-remediator-state",
-    "gpu-remediator-status",
-    "gpu-remediator-control",
-    "gpu-remediator-messages",
-)
+CONFIGMAPS = ("gpu-remediator-state", "gpu-remediator-status", "gpu-remediator-control")
+OWN = (*CONFIGMAPS, "gpu-remediator-messages")
+"""Those of the controller; an operator has no need of the last."""
 
 
 @pytest.fixture
@@ -92,7 +89,7 @@ def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None
     controller.request("PUT", f"{leases}/gpu-remediator", body=lease)
     controller.patch(f"{leases}/gpu-remediator", {"spec": {"holderIdentity": "me"}})
     assert controller.get(f"{leases}/gpu-remediator")["spec"]["holderIdentity"] == "me"
-    for name in CONFIGMAPS:
+    for name in OWN:
         _use_configmap(cluster, controller, name)
     watch = {
         "watch": "true",

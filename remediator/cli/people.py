@@ -11,6 +11,7 @@ import typer
 
 from remediator.cli.options import (
     NAMESPACE,
+    ConfigFile,
     Context,
     Kubeconfig,
     Namespace,
@@ -33,6 +34,10 @@ breaker_app = typer.Typer(
     rich_markup_mode=None,
 )
 people_app.add_typer(breaker_app, name="breaker")
+notify_app = typer.Typer(
+    help="Channels that messages go to.", no_args_is_help=True, rich_markup_mode=None
+)
+people_app.add_typer(notify_app, name="notify")
 
 
 @people_app.command()
@@ -207,6 +212,21 @@ def breaker_reset(
 
     target = target_of(kubeconfig, context, namespace)
     guarded(act, target, source=source, keep=keep, reason=reason)
+
+
+@notify_app.command("test")
+def notify_test(
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="As the file names it.")],
+    *,
+    config: ConfigFile = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Send it as a dry run's: marked so.")
+    ] = False,
+) -> None:
+    """Send a test message to CHANNEL, and its end; say what the receiver answered."""
+    from remediator.cli.notify import send_test
+
+    guarded(send_test, channel, config=config, dry_run=dry_run)
 
 
 @people_app.command()

@@ -70,7 +70,7 @@ def reset_breaker(target: Target, *, source: str, keep: bool, reason: str) -> No
         Failure: there is no such breaker, with those there are.
     """
 
-    async def work(api: ApiClient) -> None:
+    async def work(api: ApiClient) -> bool:
         status = await read_status(api, target.namespace)
         known = {one.source for one in status.breakers} | {one.name for one in status.policies}
         if source not in known:
@@ -79,8 +79,13 @@ def reset_breaker(target: Target, *, source: str, keep: bool, reason: str) -> No
         by = await who_am_i(api)
         reset = BreakerReset(by=by, at=_now(), keep=keep, reason=reason)
         await _write(api, target, write_reset(source, reset))
+        return any(one.open for one in status.breakers if one.source == source)
 
-    on_cluster(target, work)
+    if not on_cluster(target, work):
+        typer.echo(
+            f"asked for, but `remediator status` shows no open breaker {source}: nothing to close"
+        )
+        return
     then = (
         "nodes that match now are handled"
         if keep

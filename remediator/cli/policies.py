@@ -56,7 +56,13 @@ def check(
     if output == "json":
         typer.echo(json.dumps(_report(problems, names, ok=not wrong), indent=2))
     else:
-        _print(problems, names, len(files), checked_channels=cluster is not None)
+        _print(
+            problems,
+            names,
+            len(files),
+            checked_channels=cluster is not None,
+            strict=strict,
+        )
     if wrong:
         raise typer.Exit(2)
 
@@ -100,7 +106,12 @@ def schema(kind: str) -> None:
 
 
 def _print(
-    problems: Sequence[Problem], names: Sequence[str], files: int, *, checked_channels: bool
+    problems: Sequence[Problem],
+    names: Sequence[str],
+    files: int,
+    *,
+    checked_channels: bool,
+    strict: bool,
 ) -> None:
     for problem in problems:
         typer.echo(render(problem))
@@ -111,7 +122,8 @@ def _print(
         typer.echo(f"{errors} problem{'s' * (errors > 1)}{more}", err=True)
         return
     warned = f", {warnings} warning{'s' * (warnings > 1)}" if warnings else ""
-    typer.echo(f"ok: {len(names)} policies in {files} file{'s' * (files != 1)}{warned}")
+    verdict = "not ok, as --strict counts warnings" if warnings and strict else "ok"
+    typer.echo(f"{verdict}: {len(names)} policies in {files} file{'s' * (files != 1)}{warned}")
     if not checked_channels:
         typer.echo("not checked: whether the channels exist (give --config FILE)")
 

@@ -35,6 +35,7 @@ from remediator.record.status import (
 
 STALE_SECONDS: Final = 2.5 * REFRESH_SECONDS
 _TITLES: Final = ("NODE", "PHASE", "FAULTS", "POLICY", "STEP", "NEXT LOOK", "HELD BY")
+_FROZEN: Final = "frozen"
 
 
 def show_status(target: Target, *, output: str) -> None:
@@ -170,7 +171,7 @@ def _policies(status: Status) -> Iterator[str]:
 
 def _nodes(status: Status, now: float) -> list[str]:
     if not status.nodes:
-        return ["all nodes are well"] if not status.nodes_left_out else []
+        return ["no node matches a policy"] if not status.nodes_left_out else []
     rows = [_TITLES, *(_row(node, now) for node in status.nodes)]
     lines = table(rows)
     if status.nodes_left_out:
@@ -185,6 +186,8 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
             *(f"{hold.guard}: {hold.reason}" for hold in node.holds),
         ]
     )
+    if not held and node.phase == _FROZEN:
+        held = node.sentence
     look = _span(node.next_look - now) if node.next_look is not None else "-"
     return (
         node.node,

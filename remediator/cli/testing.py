@@ -106,7 +106,9 @@ def _print(results: Sequence[Result], problems: Sequence[Problem], *, verbose: b
         typer.echo(render(problem))
     failed = sum(not one.passed for one in results)
     files = len({one.file for one in results})
-    typer.echo(f"{len(results) - failed} passed, {failed} failed, in {files} files")
+    typer.echo(
+        f"{len(results) - failed} passed, {failed} failed, in {files} file{'s' * (files != 1)}"
+    )
 
 
 def _as_json(results: Sequence[Result], problems: Sequence[Problem]) -> dict[str, object]:

@@ -119,7 +119,15 @@ def _instead(key: str, value: Any, facts: NodeFacts) -> str:
             return f"the node has no condition {value.type}"
         return f"{found.type} is {found.status} ({found.reason})"
     if key in {"xid", "sxid", "count"}:
-        codes = sorted({f"{one.kind} {one.code}" for one in facts.faults if one.code is not None})
+        codes = sorted(
+            {
+                f"{one.count} x {one.kind} {one.code}"
+                if key == "count"
+                else f"{one.kind} {one.code}"
+                for one in facts.faults
+                if one.code is not None
+            }
+        )
         said = f"the agent reports {', '.join(codes)}" if codes else "the agent reports no code"
         return said if facts.faults or facts.conditions else "no agent reports anything"
     if key == "alert":

@@ -21,7 +21,7 @@ from remediator.policy.base import LABEL_KEY_PATTERN
 from remediator.policy.channels import URL_PATTERN
 from remediator.policy.model import NAME_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
-from remediator.policy.steps import REASON_PATTERN
+from remediator.policy.steps import ACTIONS, LABEL_VALUE_PATTERN, OWN_KEY_PATTERN, REASON_PATTERN
 from remediator.policy.when import LABEL_NAME_PATTERN
 from remediator.policy.windows import DATE_PATTERN, TIME_PATTERN
 from remediator.policy.yaml import Document
@@ -33,6 +33,10 @@ _PATTERNS: Final = {
     "starting and ending with a letter or digit",
     LABEL_KEY_PATTERN: "a label key: name or domain.example/name, "
     "with letters, digits, -, _ and . in the name",
+    OWN_KEY_PATTERN: "a key that begins with gpu-remediator.io/, "
+    "such as gpu-remediator.io/unhealthy",
+    LABEL_VALUE_PATTERN: "a label value: at most 63 letters, digits, -, _ and ., "
+    "starting and ending with a letter or digit",
     REASON_PATTERN: "a reason: letters and digits, starting with a capital (GPURemediation)",
     LABEL_NAME_PATTERN: "a label of Prometheus: letters, digits and _, not beginning with a digit",
     TIME_PATTERN: 'a time of day in quotes, from "00:00" to "24:00"',
@@ -173,6 +177,7 @@ def _retype(kind: str, value: Any) -> str:
         "bool_type": f"write it without quotes: {text.lower()}"
         if quoted and text.lower() in {"true", "false"}
         else "",
+        "model_type": f"write {text}: {{}}" if text in ACTIONS else "",
         "tuple_type": f"write [{text}]" if isinstance(value, str | int) else _LIST_FORM,
     }
     return rewritten.get(kind, "")

@@ -166,6 +166,7 @@ def test_breaker_reset(site: Site, run: Callable[..., Replica], remediator: Reme
         site.says(node)
     run()
     site.wait(lambda: site.status().get("policies"), "the policy in the status")
+    assert "no open breaker xid-79" in remediator("breaker", "reset", "xid-79").output
     for node in nodes:
         site.says(node, 79)
     site.wait(

@@ -99,7 +99,7 @@ def test_policy_test_fails_with_a_diff_and_writes_junit(folder: Path, tmp_path: 
     assert code == 1
     assert f"FAIL {folder}/p.test.yaml:9: bad" in output
     assert "- expected  nothing is done, told or held" in output
-    assert "1 passed, 1 failed, in 1 files" in output
+    assert "1 passed, 1 failed, in 1 file" in output
     root = ET.parse(report).getroot()  # noqa: S314 - our own text
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
 

@@ -38,8 +38,13 @@ def test_head() -> None:
     assert lines() == [
         "leader pod-a, mode DryRun, 32 GPU nodes of 40, 0 policies, written 12s ago",
         "",
-        "all nodes are well",
+        "no node matches a policy",
     ]
+
+
+def test_a_frozen_node_says_why_and_what_ends_it() -> None:
+    why = "frozen: the session is cut short; `remediator unfreeze n` drops it"
+    assert lines(nodes=(NodeStatus(node="n", phase="frozen", sentence=why),))[-1].endswith(why)
 
 
 def test_a_stale_status_says_so_first() -> None:

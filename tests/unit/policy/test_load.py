@@ -118,6 +118,14 @@ BAD_SPECS = {
         WHEN + STEPS + "  limits: []\n",
         (7, 11, "spec.limits", "a mapping", ""),
     ),
+    "a step without its mapping": (
+        WHEN + "  steps: [cordon]\n",
+        (6, 11, "spec.steps[0]", "not the text cordon", "write cordon: {}"),
+    ),
+    "taint of a foreign key": (
+        WHEN + "  steps: [{taint: {key: example.com/hot}}]\n",
+        (6, 25, "spec.steps[0].taint.key", "is not valid here", "begins with gpu-remediator.io/"),
+    ),
     "empty list": (
         "  when: []\n" + STEPS,
         (5, 9, "spec.when", "this list is empty", "at least 1 entry"),

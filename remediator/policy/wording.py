@@ -1,7 +1,6 @@
 """Templates of messages: a small, bounded part of Jinja2, in its sandbox.
 
-    {{ title }}{% if count > 1 %} and {{ count - 1 }} more{% endif %}      refused: arithmetic
-    {{ urgency | upper }}: {{ nodes | join(", ") }}                        good
+    {{ urgency | upper }}: {{ title }}{% if count > 1 %} ({{ count }} nodes){% endif %}
 
 What may be written is listed, not what may not: values, ``if``, ``for`` (two deep), comparisons
 and a few filters. No call, no assignment, no arithmetic: nothing that could run for long, grow
@@ -126,7 +125,7 @@ def _compiled(text: str) -> Template:
     environment = _environment()
     tree = environment.parse(text)
     for node, loops in _walk(tree, 0):
-        if not isinstance(node, _ALLOWED):
+        if not isinstance(node, _ALLOWED) or (isinstance(node, nodes.Name) and node.name == "self"):
             raise WordingError(
                 f"line {node.lineno}: {type(node).__name__.lower()} is not allowed;"
                 " there are values, if, for, comparisons and filters"

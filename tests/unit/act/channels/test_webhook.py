@@ -1,6 +1,9 @@
 """The webhook channel against a real HTTP server that misbehaves."""
 
 import asyncio
+import hashlib
+import hmac
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -240,6 +243,19 @@ async def test_an_untrusted_certificate_is_not_accepted(
         await sender(session, url=receiver.url.replace("http:", "https:")).send(ENVELOPE)
 
     assert receiver.got == []
+
+
+async def test_a_body_is_signed_with_the_secret_of_the_file(
+    receiver: Receiver, session: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    (tmp_path / "hmac").write_text("a secret of any bytes\n")
+
+    await sender(session, url=receiver.url, secretFile=str(tmp_path / "hmac")).send(ENVELOPE)
+
+    ((headers, body),) = receiver.got
+    signed = f"1800000000.{json.dumps(body, separators=(',', ':'))}".encode()
+    expected = hmac.new(b"a secret of any bytes", signed, hashlib.sha256).hexdigest()
+    assert headers["X-Gpu-Remediator-Signature"] == f"t=1800000000,v1={expected}"
 
 
 async def test_a_bad_day_ends_well_and_no_secret_is_logged(

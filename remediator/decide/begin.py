@@ -21,6 +21,7 @@ from remediator.decide.facts import NodeMode
 from remediator.decide.guards.scope import out_of_scope
 from remediator.decide.look import Look, Matched, attempt_of, opening
 from remediator.decide.session import (
+    MAX_SESSION_BYTES,
     MODE_KEY,
     SESSION_VERSION,
     Added,
@@ -29,6 +30,8 @@ from remediator.decide.session import (
     PolicyHold,
     Session,
     Waiver,
+    encode,
+    encode_text,
 )
 from remediator.decide.steps import advance
 from remediator.policy.plan import Plan, parse_plan
@@ -36,6 +39,8 @@ from remediator.policy.plan import Plan, parse_plan
 
 TELL_HELD_AFTER: Final = 60.0
 TELL_BLOCKED_AFTER: Final = 3600.0
+ROOM_TO_BEGIN: Final = MAX_SESSION_BYTES // 2
+"""Characters of a session, with the plan of a further policy. The rest is for results."""
 _QUIET_GUARDS: Final = frozenset(
     {"waived", "opt-out", "settling", "breaker", "order", "facts", "silence"}
 )
@@ -48,7 +53,7 @@ def begin(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
         policy = one.active.policy
         if draft.session is not None and draft.session.hold(policy.name) is not None:
             continue
-        refusal = _refusal(draft, one)
+        refusal = _refusal(draft, one) or _no_room(draft, one)
         if refusal is not None:
             draft.hold(refusal)
             tell_held(draft, one, refusal)
@@ -80,6 +85,20 @@ def _refusal(draft: Draft, one: Matched) -> Hold | None:
     if facts.mode is NodeMode.NOTIFY_ONLY and not tells:
         return Hold(name, "opt-out", f"the node says {MODE_KEY}: {facts.mode}")
     return None
+
+
+def _no_room(draft: Draft, one: Matched) -> Hold | None:
+    """Say so if a session would not stay readable with one more plan and all that is to come.
+
+    One that grew longer than we read would freeze the node. The plan is text within JSON.
+    """
+    session, policy = draft.session, one.active.policy
+    if session is None:
+        return None
+    if len(encode(session)) + len(encode_text(policy.plan)) <= ROOM_TO_BEGIN:
+        return None
+    why = "the node's session has no room until another policy lets go"
+    return Hold(policy.name, "session", why)
 
 
 def _start(

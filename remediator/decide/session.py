@@ -270,6 +270,11 @@ def encode(value: Session | History | Request) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def encode_text(text: str) -> str:
+    """Return a text as it stands within an annotation's JSON."""
+    return msgspec.json.encode(text).decode()
+
+
 def encode_approvals(approvals: Sequence[Approval]) -> str:
     """Return the annotation's JSON: a list."""
     return msgspec.json.encode(approvals).decode()

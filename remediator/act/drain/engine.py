@@ -338,11 +338,11 @@ class _Run:
         pod = self._view.get(request.pod.name)
         if pod is None or pod.uid != request.pod.uid or self._health().takes_pods:
             return False
-        if request.kind == "force":
-            return pod.terminating and self._unready_since is not None
         now = self._has.now()
         said = plan([pod], self._drain, self._past(now), now)
-        return pod in (said.evict if request.kind == "evict" else said.delete)
+        return (
+            pod in {"evict": said.evict, "delete": said.delete, "force": said.force}[request.kind]
+        )
 
     async def _ask(self, request: _Request) -> None:
         """Send one request and keep what became of it."""

@@ -10,6 +10,7 @@ survivors are listed above it; `mutmut show NAME` in the printed folder shows on
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from tests.bench.figures import finish, say
 
@@ -68,7 +69,23 @@ def configure(tree: Path, modules: tuple[str, ...]) -> None:
         file.write("\n".join(["", "[tool.mutmut]", *lines, ""]))
 
 
+def alone() -> TextIO:
+    """Take the folder for this run: another one would delete the copy under our feet."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lock = (FOLDER / "lock").open("w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another run is under way in {FOLDER}: wait for its end")
+    return lock
+
+
 def main(modules: tuple[str, ...]) -> None:
+    with alone():
+        run(modules)
+
+
+def run(modules: tuple[str, ...]) -> None:
     tree = copy_tree()
     configure(tree, modules)
     program = str(Path(sys.executable).with_name("mutmut"))

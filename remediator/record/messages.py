@@ -14,6 +14,7 @@ key, and we begin without.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,6 +32,8 @@ UNREADABLE_KEY: Final = "messages.json.unreadable"
 MESSAGES_VERSION: Final = 1
 MAX_UNSENT: Final = 200
 """Of more, the oldest are kept."""
+MAX_TEXT: Final = 1000
+"""Characters of a title, and of a text: a restart may cost the rest."""
 MAX_AGE: Final = 86400.0
 """Seconds after which a message is no news any more."""
 MAX_BYTES: Final = 700_000
@@ -139,7 +142,10 @@ def encode(state: Correspondence) -> str:
 
 
 def _snapshot(source: Source) -> Correspondence:
-    unsent = tuple(Unsent(*one) for one in source.unsent())[:MAX_UNSENT]
+    unsent = tuple(
+        Unsent(replace(message, title=message.title[:MAX_TEXT], text=message.text[:MAX_TEXT]), at)
+        for message, at in source.unsent()[:MAX_UNSENT]
+    )
     return Correspondence(unsent=unsent, topics=source.topics())
 
 

@@ -1,0 +1,93 @@
+"""What people could not be told before a restart, they are told after it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+
+if TYPE_CHECKING:
+    from tests.integration.controller.conftest import Replica, Site
+
+pytestmark = pytest.mark.cluster
+
+
+class Receiver:
+    """A webhook's and Slack's server that can be out of order."""
+
+    def __init__(self) -> None:
+        self.works = True
+        self.got: list[tuple[str, dict[str, Any]]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if receiver.works:
+                    receiver.got.append((self.path, body))
+                said = json.dumps({"ok": True, "ts": f"{len(receiver.got)}.0", "channel": "C1"})
+                self.send_response(200 if receiver.works else 503)
+                self.end_headers()
+                self.wfile.write(said.encode())
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def of(self, path: str) -> list[dict[str, Any]]:
+        return [body for where, body in self.got if where == path]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_the_end_of_a_session_is_told_by_the_next_leader_in_the_same_thread(
+    site: Site, run: Callable[..., Replica], receiver: Receiver
+) -> None:
+    token = site.folder / "slack-token"
+    token.write_text("xoxb-1")
+    slack = {"tokenFile": token.name, "channel": "C1", "apiUrl": f"{receiver.url}/slack"}
+    site.config(
+        channels={"hook": {"webhook": {"url": f"{receiver.url}/hook"}}, "team": {"slack": slack}}
+    )
+    site.policy(steps=[{"cordon": {}}, {"notify": {"to": ["hook", "team"]}}])
+    node = site.node()
+    first = run()
+    site.says(node, 79)
+    site.wait(lambda: len(receiver.got) == 2, "messages of the step")
+    receiver.works = False
+    site.says(node)
+    site.wait(lambda: site.session(node) is None, "end of the session")
+    site.wait(lambda: "/end" in kept(site), "the message is kept")
+    first.stop()
+    receiver.works = True
+
+    run()
+    site.wait(lambda: len(receiver.of("/hook")) == 2, "message of the end")
+    site.wait(lambda: receiver.of("/slack/chat.update"), "the thread's first message")
+
+    begin, end = receiver.of("/hook")
+    assert not begin["resolves"]
+    assert end["resolves"]
+    parent, reply = receiver.of("/slack/chat.postMessage")
+    assert "thread_ts" not in parent
+    assert reply["thread_ts"] == receiver.of("/slack/chat.update")[0]["ts"]
+    site.wait(lambda: "/end" not in kept(site), "nothing is kept any more")
+
+
+def kept(site: Site) -> str:
+    document = site.cluster.configmap("gpu-remediator-messages") or {}
+    return str(document.get("messages.json", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.explain import closest
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import RecoverWhen, RemediationPolicy
@@ -60,25 +61,38 @@ def _endpoints(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
 
 
 def _sources(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
-    """Alerts need an Alertmanager and queries a Prometheus, named or not."""
-    cluster = context.cluster
-    if cluster is None:
+    """Find the sources that are named, and are none."""
+    if context.cluster is None:
         return
-    homes = {
-        "alert": ("alertmanagers", [one.name for one in cluster.alertmanagers]),
-        "query": ("prometheus", [one.name for one in cluster.prometheus]),
-    }
+    homes = _homes(context.cluster)
     for at, key, source in sources_of(policy):
         where, known = homes[key]
         if source is not None:
             named = [((*at, key, "source"), source)]
             yield from _unknown(named, known, f"source of {key} clauses", where)
-        elif not known:
+
+
+def _nobody(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    """Alerts need an Alertmanager, and queries a Prometheus."""
+    if context.cluster is None:
+        return
+    homes = _homes(context.cluster)
+    for at, key, source in sources_of(policy):
+        where, known = homes[key]
+        if source is None and not known:
             yield Hit(
                 (*at, key),
                 f"RemediatorConfig has nobody to ask: the {key} can never be told",
                 f"add one there under spec.{where}",
             )
+
+
+def _homes(cluster: ClusterSpec) -> dict[str, tuple[str, list[str]]]:
+    """Return where in RemediatorConfig the sources of alerts and queries are, and their names."""
+    return {
+        "alert": ("alertmanagers", [one.name for one in cluster.alertmanagers]),
+        "query": ("prometheus", [one.name for one in cluster.prometheus]),
+    }
 
 
 def sources_of(policy: RemediationPolicy) -> Iterator[tuple[Location, str, str | None]]:
@@ -151,10 +165,18 @@ RULES: Final = (
     Rule(
         "unknown-source",
         Severity.ERROR,
-        "An alert or query with nobody to ask. Asked only with `--config`.",
+        "A source that RemediatorConfig does not have. Asked only with `--config`.",
         "The clause can never be told, and the policy never matches by it.",
-        "Add the Alertmanager or Prometheus.",
+        "Add the Alertmanager or Prometheus, or name another.",
         _sources,
+    ),
+    Rule(
+        "no-source",
+        Severity.WARNING,
+        "An alert or query where RemediatorConfig has nobody to ask. Asked only with `--config`.",
+        "The clause can never be told, and the policy never matches by it.",
+        "Add an Alertmanager or Prometheus, or leave the policy out.",
+        _nobody,
     ),
     Rule(
         "no-watchdog",

@@ -132,6 +132,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         when(alert={"name": "Bad", "source": "mian"}),
         when(alert={"name": "Bad", "source": "main"}),
     ),
+    "no-source": (
+        when(query={"promql": "up == 0"}),
+        when(alert={"name": "Bad", "source": "main"}),
+    ),
     "no-watchdog": (
         when(alert={"name": "Bad", "source": "second"}),
         when(alert={"name": "Bad", "source": "main"}),
@@ -147,7 +151,6 @@ CLUSTER = ClusterSpec.model_validate(
             {"name": "main", "urls": ["http://a:9093"], "watchdog": {}},
             {"name": "second", "urls": ["http://b:9093"]},
         ],
-        "prometheus": [{"name": "main", "url": "http://p:9090"}],
     }
 )
 

@@ -133,8 +133,9 @@ def test_after_sigterm_the_other_one_goes_on_at_once(site: Site, start: Start) -
     site.wait(lambda: site.cordoned(first), "cordon by the first leader")
 
     one.signal(signal.SIGTERM)
-    site.says(second, 79)
     # The lease lasts longer than anybody waits: only a release explains a change.
+    site.wait(lambda: holder(site) == "two", "the second leader")
+    site.says(second, 79)
     site.wait(lambda: site.cordoned(second), "cordon by the second leader")
 
     assert one.ended() == 0

@@ -22,7 +22,7 @@ from typing import Final
 from tests.bench.crowd import Crowd
 from tests.bench.figures import cpu_seconds, finish, memory_mb, percentile, say, say_machine
 from tests.bench.memory import HEARTBEAT_SECONDS, POLICIES, Heartbeats, create, say_size
-from tests.bench.site import NEVER_BINDING, Controller, Site, status_patch
+from tests.bench.site import CORDON_ONLY, NEVER_BINDING, Controller, Site, status_patch
 from tests.bench.wire import STRATEGIC_MERGE, Wire
 
 
@@ -32,16 +32,6 @@ MANY: Final = 20_000
 SECONDS: Final = 60.0
 SETTLE: Final = 10.0
 PATIENCE: Final = 60.0
-POLICY: Final = {
-    "mode": "Enforce",
-    "when": [{"xid": {"codes": [79]}}],
-    "limits": {
-        "budget": {"maxUnavailable": "100%", "per": "cluster"},
-        "rate": {"cordon": "1000000/1m"},
-    },
-    "steps": [{"cordon": {}}],
-    "recover": {"when": "manual"},
-}
 
 
 class Failures:
@@ -147,7 +137,7 @@ def main(nodes: int = NODES, failing: int = FAILING, count: int = MANY) -> None:
     say_machine()
     with Site(controllers=False) as site:
         config = site.write("config.yaml", "RemediatorConfig", NEVER_BINDING)
-        policy = site.write("policies/bench.yaml", "RemediationPolicy", POLICY)
+        policy = site.write("policies/bench.yaml", "RemediationPolicy", CORDON_ONLY)
         for file in POLICIES.glob("*.yaml"):
             shutil.copy(file, policy.parent)
         at = time.monotonic()

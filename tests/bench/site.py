@@ -37,6 +37,17 @@ TYPES: Final = (
     ConditionType.MEMORY_DEGRADED,
     ConditionType.INTERCONNECT_DEGRADED,
 )
+CORDON_ONLY: Final = {
+    "mode": "Enforce",
+    "when": [{"xid": {"codes": [79]}}],
+    "limits": {
+        "budget": {"maxUnavailable": "100%", "per": "cluster"},
+        "rate": {"cordon": "1000000/1m"},
+    },
+    "steps": [{"cordon": {}}],
+    "recover": {"when": "manual"},
+}
+"""A policy that cordons at Xid 79, as soon as the cluster's settings allow."""
 NEVER_BINDING: Final = {
     "mode": "Enforce",
     "settling": "0s",

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from testbed.processes import Child
 from tests.bench.figures import cpu_seconds, finish, say, say_machine
-from tests.bench.site import NEVER_BINDING, Controller, Site, conditions
+from tests.bench.site import CORDON_ONLY, NEVER_BINDING, Controller, Site, conditions
 from tests.bench.wire import Wire
 
 
@@ -40,16 +40,6 @@ TRIES: Final = 2
 SETTLE: Final = 3.0
 """Seconds for the server to come to rest after so many nodes were made."""
 PATIENCE: Final = 60.0
-POLICY: Final = {
-    "mode": "Enforce",
-    "when": [{"xid": {"codes": [79]}}],
-    "limits": {
-        "budget": {"maxUnavailable": "100%", "per": "cluster"},
-        "rate": {"cordon": "1000000/1m"},
-    },
-    "steps": [{"cordon": {}}],
-    "recover": {"when": "manual"},
-}
 
 
 class Round(NamedTuple):
@@ -68,7 +58,7 @@ class Storm:
         self.annotation = 600
         """Bytes of the session annotation; known after the controller's first round."""
         self._config = site.write("config.yaml", "RemediatorConfig", NEVER_BINDING)
-        policy = site.write("policies/bench.yaml", "RemediationPolicy", POLICY)
+        policy = site.write("policies/bench.yaml", "RemediationPolicy", CORDON_ONLY)
         self._policies = policy.parent
 
     def ours(self) -> Round:

@@ -56,7 +56,8 @@ from remediator.signals.board import Board
 from remediator.signals.feeds import Feeds
 from remediator.signals.fleet import Fleet
 from remediator.signals.resolve import NodeIndex
-from remediator.term import Resources, Term
+from remediator.term.lead import Term
+from remediator.term.resources import Resources
 from remediator.web.intake import webhook
 from remediator.web.server import ListenError, Server, make_app
 from remediator.web.tls import TlsError

@@ -1,0 +1,257 @@
+"""The order of a term.
+
+remembered state --> ledgers --> policies, control --> engine runs --> drain, flush
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from remediator.act.channels import open_session
+from remediator.act.drain.compose import make_drains
+from remediator.act.side import Side
+from remediator.decide.core import ActivePolicy, Policies, World
+from remediator.decide.decision import SendMessage, Urgency
+from remediator.decide.ledger import Ledger
+from remediator.decide.topics import Topics
+from remediator.engine import Engine
+from remediator.kube.configmap import ConfigMaps
+from remediator.kube.errors import ApiError
+from remediator.kube.events import EventRecorder
+from remediator.kube.lease import NotLeading
+from remediator.policy.reload import PolicySet
+from remediator.record.events import Events
+from remediator.record.messages import MessageMemory
+from remediator.record.publish import StatusPublisher
+from remediator.record.state import LedgerMemory, restore
+from remediator.signals.placing import Refusal
+from remediator.term.control import Control
+from remediator.term.correspondence import correspond
+from remediator.term.leftovers import sweep_jobs
+from remediator.term.parts import Parts, make_parts
+from remediator.term.records import make_chronicle, make_policy_statuses
+from remediator.term.resources import Resources
+from remediator.term.view import View
+from remediator.witness import Witness
+
+
+_log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS: Final = 3.0
+"""For messages, at an orderly end; what is left, the successor sends."""
+TICK_SECONDS: Final = 1.0
+ANNOUNCE_RETRY_SECONDS: Final = 5.0
+
+
+class Term:
+    """What a leader does. Make one when the lease is ours; `run` it once."""
+
+    def __init__(self, has: Resources) -> None:
+        self._has = has
+        check, started = has.elector.check, has.clock.now()
+        self._real = Side(world=World.REAL, ledger=Ledger(cluster=has.cluster, started=started))
+        self._virtual = Side(
+            world=World.VIRTUAL, ledger=Ledger(cluster=has.cluster, started=started)
+        )
+        configmaps = ConfigMaps(api=has.api, namespace=has.namespace, check=check)
+        self._memory = LedgerMemory(configmaps=configmaps)
+        self._topics = Topics()
+        self._messages = MessageMemory(configmaps=configmaps)
+        self._recorder = EventRecorder(api=has.api, instance=has.elector.identity)
+        self._chronicle = make_chronicle(has)
+        self._view = View(has, real=self._real, virtual=self._virtual)
+        self._publisher = StatusPublisher(configmaps=configmaps, build=self._view.status)
+        self._policy_statuses = make_policy_statuses(has, lambda: self._view.document)
+        self._control = Control(
+            store=has.control,
+            configmaps=configmaps,
+            real=self._real,
+            virtual=self._virtual,
+            changed=self._control_changed,
+        )
+        self._drains, self._marks = make_drains(
+            api=has.drains,
+            check=check,
+            fleet=has.fleet,
+            evictions=has.cluster.evictions,
+            now=has.clock.now,
+            may_mark=self._control.may_write,
+            observer=has.metrics,
+        )
+        self._parts: Parts | None = None
+        self._stopping = False
+
+    @property
+    def messages_pending(self) -> int:
+        """Messages that are neither delivered nor given up."""
+        return 0 if self._parts is None else self._parts.outbox.pending
+
+    @property
+    def accepting(self) -> bool:
+        """Whether alerts that come now are decided upon in this term."""
+        return self._parts is not None and not self._stopping
+
+    def stop(self) -> None:
+        """End in order: `run` finishes what is being written and returns."""
+        self._stopping = True
+        if self._parts is not None:
+            self._parts.engine.stop()
+
+    async def run(self) -> None:
+        """Lead until `stop`; cancelled when the lease is lost."""
+        await self._remember()
+        has = self._has
+        async with open_session() as session:
+            parts = make_parts(
+                has,
+                real=self._real,
+                virtual=self._virtual,
+                session=session,
+                drains=self._drains,
+                topics=self._topics,
+                observer=Witness(
+                    events=Events(recorder=self._recorder),
+                    metrics=has.metrics,
+                    chronicle=self._chronicle,
+                    clock=has.clock,
+                    news=self._publisher.touch,
+                ),
+                messages_changed=self._messages.touch,
+                news=self._publisher.touch,
+            )
+            self._parts = parts
+            self._view.of(executor=parts.executor, outbox=parts.outbox, works=parts.works)
+            try:
+                await self._work(parts)
+            finally:
+                await parts.works.close()
+
+    async def _remember(self) -> None:
+        """Give the guards their memory back."""
+        has, loaded = self._has, await self._memory.load()
+        restore(
+            self._real.ledger,
+            loaded,
+            pools={facts.pool for facts in has.fleet.all()},
+            rates=[
+                ("", has.cluster.rates),
+                *(
+                    (name, one.policy.spec.limits.rate)
+                    for name, one in has.watcher.current.policies.items()
+                ),
+            ],
+            now=has.clock.now(),
+        )
+        self._memory.keep(self._real.ledger)
+        has.metrics.state_unreadable.set(bool(loaded.problem))
+        if loaded.problem:
+            self._view.notes = (
+                f"the saved state of the guards could not be read: {loaded.problem}",
+            )
+
+    async def _work(self, parts: Parts) -> None:
+        has, engine, outbox = self._has, parts.engine, parts.outbox
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(work)
+                for work in (
+                    correspond(outbox, topics=self._topics, memory=self._messages, clock=has.clock),
+                    self._recorder.run(),
+                    self._memory.run(),
+                    self._publisher.run(),
+                    self._marks.sweep(),
+                    self._follow_policies(engine),
+                    self._control.answer_resets(),
+                    sweep_jobs(has, control=self._control),
+                    self._tick(),
+                    self._announce(),
+                    *(
+                        view.run()
+                        for view in (self._chronicle, self._policy_statuses)
+                        if view is not None
+                    ),
+                )
+            ]
+            self._control.follow()
+            self._use(engine, has.watcher.current)
+            has.board.on_refused = self._tell_refused
+            for source, refusal in has.board.named_refusals():
+                self._tell_refused(source, refusal)
+            engine.start()
+            if self._stopping:
+                engine.stop()
+            await engine.run()
+            await outbox.drain(DRAIN_SECONDS)
+            for task in beside:
+                task.cancel()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        await self._memory.flush()
+        await self._messages.flush()
+        await self._publisher.flush()
+        await self._recorder.flush(1.0)
+        if self._chronicle is not None:
+            await self._chronicle.flush(1.0)
+
+    # -- what changes meanwhile -------------------------------------------------------------
+
+    async def _follow_policies(self, engine: Engine) -> None:
+        async for changed in self._has.watcher.changes():
+            self._use(engine, changed)
+
+    def _use(self, engine: Engine, found: PolicySet) -> None:
+        """Put these policies in force."""
+        for file, text in found.problem_texts():
+            _log.error("policy_problem", file=file, problem=text)
+        active = {
+            name: ActivePolicy(one.policy, one.loaded_at) for name, one in found.policies.items()
+        }
+        _log.info("policies_in_force", policies={n: a.policy.version for n, a in active.items()})
+        self._has.board.use(one.policy for one in found.policies.values())
+        engine.set_policies(Policies(active))
+        self._publisher.touch()
+
+    def _control_changed(self) -> None:
+        if self._parts is not None:
+            self._parts.engine.look_at_all()
+        self._publisher.touch()
+
+    def _tell_refused(self, source: str, refusal: Refusal) -> None:
+        """Tell people of an alert that a policy asks for, and that is about no node: once."""
+        name = refusal.alert.name
+        if self._parts is not None:
+            self._parts.executor.send(
+                SendMessage(
+                    key=f"refused/{source}/{name}/{refusal.reason.value}",
+                    to=self._has.cluster.alerts_to,
+                    title=f"alert {name} is about no node",
+                    text=f"{source} has it firing, and a policy asks for it, but {refusal.why}. "
+                    "Nothing is done. `remediator status` names all such alerts.",
+                    urgency=Urgency.WARNING,
+                )
+            )
+
+    async def _tick(self) -> None:
+        """Keep memory and status at most this far behind what guards and sources say."""
+        shown = -1
+        while True:
+            self._memory.touch()
+            if self._has.board.revision != shown:
+                shown = self._has.board.revision
+                self._publisher.touch()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _announce(self) -> None:
+        """Let the webhook's Service lead here."""
+        while self._has.announce is not None:
+            try:
+                await self._has.announce()
+            except (ApiError, NotLeading) as error:
+                _log.warning("webhook_not_announced", reason=str(error))
+                await asyncio.sleep(ANNOUNCE_RETRY_SECONDS)
+            else:
+                return

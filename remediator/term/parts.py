@@ -1,0 +1,115 @@
+"""Who decides and acts in a term, put together: each is told of the others' news.
+
+Engine --decisions--> Executor --> node patches
+                         |-------> Outbox --> channels --outcomes-->|
+                         |-------> Works  --> workers  --outcomes-->| next decision
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from remediator.act.channels import make_channels
+from remediator.act.executor import Executor, Observer
+from remediator.act.outbox import Outbox
+from remediator.act.side import Side
+from remediator.act.work import Worker, Works
+from remediator.act.workers import make_workers
+from remediator.decide.facts import MAX_ANNOTATION
+from remediator.decide.topics import Topics
+from remediator.engine import Engine
+from remediator.kube.dynamic import ObjectApi
+from remediator.kube.patch import ApiNodeWriter
+from remediator.kube.read import ApiNodeReader
+from remediator.kube.workqueue import WorkQueue
+from remediator.term.resources import Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What runs. ``works`` is closed by its owner in the end."""
+
+    outbox: Outbox
+    works: Works
+    executor: Executor
+    engine: Engine
+
+
+def make_parts(
+    has: Resources,
+    *,
+    real: Side,
+    virtual: Side,
+    session: aiohttp.ClientSession,
+    drains: Worker,
+    topics: Topics,
+    observer: Observer,
+    messages_changed: Callable[[], None],
+    news: Callable[[], None],
+) -> Parts:
+    """Return the parts of one term.
+
+    Args:
+        has: what the term is given.
+        real: the world of Enforce policies.
+        virtual: the world of dry-run.
+        session: for channels and webhooks; owned by the caller.
+        drains: the worker of the step `drain`.
+        topics: threads of messages.
+        observer: told of all that is decided and written.
+        messages_changed: called when a message is to be remembered, or no longer.
+        news: called when there is something new to show.
+    """
+    outbox = Outbox(
+        channels=make_channels(
+            has.cluster.channels,
+            session=session,
+            folder=has.folder,
+            topics=topics,
+            template_failed=has.metrics.template_failed,
+        ),
+        report=lambda report: executor.reported(report),  # noqa: PLW0108 - made below
+        observer=has.metrics,
+        changed=messages_changed,
+        now=has.clock.now,
+    )
+    works = Works(
+        workers={"drain": drains}
+        | make_workers(
+            cluster=has.cluster,
+            folder=has.folder,
+            namespace=has.namespace,
+            objects=ObjectApi(api=has.api, check=has.elector.check),
+            session=session,
+            clock=has.clock,
+        ),
+        ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
+        news=news,
+    )
+    queue = WorkQueue()
+    executor = Executor(
+        fleet=has.fleet,
+        queue=queue,
+        real=real,
+        virtual=virtual,
+        writer=ApiNodeWriter(api=has.api, check=has.elector.check),
+        reader=ApiNodeReader(api=has.api, other_annotations=MAX_ANNOTATION + 1),
+        outbox=outbox,
+        observer=observer,
+        works=works,
+        workers=has.workers,
+    )
+    engine = Engine(
+        fleet=has.fleet,
+        queue=queue,
+        real=real,
+        virtual=virtual,
+        executor=executor,
+        observer=observer,
+        clock=has.clock,
+        alerts_to=has.cluster.alerts_to,
+    )
+    return Parts(outbox=outbox, works=works, executor=executor, engine=engine)

@@ -1,0 +1,44 @@
+"""What lives longer than a term: the process's own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from remediator.clock import Clock
+from remediator.kube.client import ApiClient
+from remediator.kube.lease import Elector
+from remediator.kube.objects import ConfigMap
+from remediator.kube.store import Store
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.reload import PolicyWatcher
+from remediator.record.metrics import Metrics
+from remediator.record.policysource import PolicyObjects
+from remediator.signals.board import Board
+from remediator.signals.fleet import Fleet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a term is given."""
+
+    api: ApiClient
+    drains: ApiClient
+    """For what drains send, and for the watches of their pods."""
+    fleet: Fleet
+    control: Store[ConfigMap]
+    watcher: PolicyWatcher
+    metrics: Metrics
+    clock: Clock
+    cluster: ClusterSpec
+    elector: Elector
+    folder: Path
+    """Where relative names of files in RemediatorConfig begin."""
+    namespace: str
+    workers: int
+    board: Board
+    policy_objects: PolicyObjects | None = None
+    """Policies that are objects; None where only files count."""
+    announce: Callable[[], Awaitable[None]] | None = None
+    """Makes this replica the one that the webhook's Service leads to. Raises ApiError."""

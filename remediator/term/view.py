@@ -1,0 +1,134 @@
+"""What people see of a term: the status document, and the metrics that restate it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from remediator.act.executor import Executor
+from remediator.act.outbox import Outbox
+from remediator.act.side import Side
+from remediator.act.work import Works
+from remediator.decide.core import ActivePolicy
+from remediator.policy.model import Mode
+from remediator.policy.reload import PolicySet
+from remediator.record.report import Surroundings, WorldView, build_status, session_counts
+from remediator.record.status import OutboxStatus, PolicyProblem, PolicyStatus, Status
+from remediator.term.resources import Resources
+
+
+MAX_NAMED: Final = 3
+"""Nodes named in a note of the status: the reason is mostly the same."""
+_STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
+
+
+class View:
+    """Builds the status document.
+
+    Args:
+        has: what the term is given.
+        real, virtual: the two worlds.
+    """
+
+    def __init__(self, has: Resources, *, real: Side, virtual: Side) -> None:
+        self._has = has
+        self._real = real
+        self._virtual = virtual
+        self._executor: Executor | None = None
+        self._outbox: Outbox | None = None
+        self._works: Works | None = None
+        self.notes: tuple[str, ...] = ()
+        """What the beginning of the term found amiss."""
+        self.document: Status | None = None
+        """The latest one."""
+
+    def of(self, *, executor: Executor, outbox: Outbox, works: Works) -> None:
+        """Show these, too, from now on."""
+        self._executor, self._outbox, self._works = executor, outbox, works
+
+    def status(self) -> Status:
+        """Build the document, and set the metrics that restate it."""
+        has, found = self._has, self._has.watcher.current
+        facts = {one.uid: one for one in has.fleet.all()}
+        modes = {
+            name: min(one.policy.spec.mode, has.cluster.mode, key=_STRICTNESS.index)
+            for name, one in found.policies.items()
+        }
+        virtual = self._world(self._virtual, found, modes, Mode.DRY_RUN)
+        status = build_status(
+            real=self._world(self._real, found, modes, Mode.ENFORCE),
+            virtual=virtual if virtual.policies or virtual.decisions else None,
+            facts=facts,
+            around=self._surroundings(found, modes),
+            now=has.clock.now(),
+        )
+        has.metrics.update(status, session_counts(facts.values()))
+        self.document = status
+        return status
+
+    def _world(
+        self, side: Side, found: PolicySet, modes: Mapping[str, Mode], mode: Mode
+    ) -> WorldView:
+        return WorldView(
+            dry_run=side.dry_run,
+            ledger=side.ledger,
+            policies={
+                name: ActivePolicy(one.policy, one.loaded_at)
+                for name, one in found.policies.items()
+                if modes[name] is mode
+            },
+            decisions=side.decisions,
+            progress=self._works.progress if self._works is not None and not side.dry_run else {},
+        )
+
+    def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:
+        outbox = self._outbox
+        return Surroundings(
+            leader=self._has.elector.identity,
+            sources={name: one.file for name, one in found.policies.items()},
+            idle=tuple(
+                PolicyStatus(
+                    name=name,
+                    version=one.policy.version,
+                    mode=one.policy.spec.mode.value,
+                    effective_mode=modes[name].value,
+                    loaded_at=one.loaded_at,
+                    source=one.file,
+                )
+                for name, one in found.policies.items()
+                if modes[name] is Mode.DISABLED
+            ),
+            problems=tuple(
+                PolicyProblem(source=file, message=text) for file, text in found.problem_texts()
+            ),
+            outbox=None
+            if outbox is None
+            else OutboxStatus(
+                pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
+            ),
+            notes=(*self.notes, *self._refusals(), *self._sources()),
+            nodes_total=len(self._has.fleet),
+        )
+
+    def _refusals(self) -> tuple[str, ...]:
+        """Say which writes the API server refuses, the first few by name."""
+        refused = {} if self._executor is None else self._executor.refused
+        return _first_few(refused, "and writes to {} more nodes are refused")
+
+    def _sources(self) -> tuple[str, ...]:
+        """Say what is amiss with what is asked and read."""
+        objects = self._has.policy_objects
+        return (
+            *self._has.board.notes(),
+            *(() if objects is None else objects.notes()),
+            *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
+        )
+
+
+def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:
+    """Say by node what is amiss; of many, how many more there are."""
+    more = len(problems) - MAX_NAMED
+    return (
+        *(f"{name}: {why}" for name, why in list(problems.items())[:MAX_NAMED]),
+        *((rest.format(more),) if more > 0 else ()),
+    )

@@ -70,6 +70,9 @@ FAMILIES: Mapping[str, Family] = {
         module="github.com/prometheus/alertmanager",
         stamp="-X github.com/prometheus/common/version.Version={version}",
     ),
+    "kwok": Family(
+        module="sigs.k8s.io/kwok", stamp="-X sigs.k8s.io/kwok/pkg/consts.Version={version}"
+    ),
     "kubernetes": Family(
         module="k8s.io/kubernetes",
         stamp=(
@@ -119,6 +122,12 @@ PROGRAMS: Mapping[str, Program] = {
         package="github.com/prometheus/alertmanager/cmd/alertmanager",
         first_build="half a minute",
         may_be_on_path=True,
+        on_demand=True,
+    ),
+    "kwok": Program(
+        family="kwok",
+        package="sigs.k8s.io/kwok/cmd/kwok",
+        first_build="a minute",
         on_demand=True,
     ),
 }

@@ -234,7 +234,7 @@ class ControlPlane:
         argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         argv += ["--initial-cluster", f"default={peer}", "--unsafe-no-fsync"]
         child = self._spawn("etcd", argv)
-        child.wait_until(lambda: _answers(f"{client}/health"), timeout=_START_TIMEOUT)
+        child.wait_until(lambda: answers(f"{client}/health"), timeout=_START_TIMEOUT)
         return client
 
     def _apiserver(self, etcd_url: str) -> list[str]:
@@ -287,7 +287,7 @@ class ControlPlane:
             context = ssl.create_default_context(cafile=str(self.ca_file))
         except ssl.SSLError:  # the certificate is being written
             return False
-        return _answers(f"{self.url}/readyz", token=self.admin_token, context=context)
+        return answers(f"{self.url}/readyz", token=self.admin_token, context=context)
 
     def _end_servers(self) -> None:
         for child in reversed(self._children.values()):
@@ -333,7 +333,8 @@ def _new_private_key() -> str:
     return ssl.DER_cert_to_PEM_cert(der).replace("CERTIFICATE", "EC PRIVATE KEY")
 
 
-def _answers(url: str, *, token: str = "", context: ssl.SSLContext | None = None) -> bool:
+def answers(url: str, *, token: str = "", context: ssl.SSLContext | None = None) -> bool:
+    """Whether a server answers this GET, and not with an error."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # own server
     try:

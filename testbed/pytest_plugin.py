@@ -3,6 +3,7 @@
 `cluster`: own nodes and namespace on a server that all tests share; the usual choice.
 `own_control_plane`, `own_cluster`: a server of the test's own, for tests that stop or pause it
 (about 5 s each).
+`kwok`: kubelets for nodes with the label of `testbed.kwok`, on the shared server.
 """
 
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
+from testbed.kwok import Kwok
 
 
 _NAME_LENGTH = 24
@@ -38,6 +40,13 @@ def control_plane() -> Iterator[ControlPlane]:
         system.install()
         system.install_admission()
         yield plane
+
+
+@pytest.fixture(scope="session")
+def kwok(control_plane: ControlPlane) -> Iterator[Kwok]:
+    """KWOK on the shared server: the kubelet of each node that has the label `kwok.LABEL`."""
+    with Kwok(control_plane) as running:
+        yield running
 
 
 @pytest.fixture

@@ -265,6 +265,10 @@ class Ledger:
         self._woken |= self._waiting
         self._waiting.clear()
 
+    def _wake_worked_on(self) -> None:
+        """Have drains stopped, or gone on with, that are under way."""
+        self._woken |= {one.name for one in self.nodes.values() if one.in_session}
+
     # --- rates --------------------------------------------------------------------
 
     def room(self, action: str, pool: str, policy: str, rate: Rate, now: float) -> float | None:
@@ -301,6 +305,7 @@ class Ledger:
         """Stop new disruptive steps of a source until people reset it."""
         self.breakers[source] = OpenBreaker(at=now, why=why)
         self._changed = True
+        self._wake_worked_on()
 
     def reset_breaker(self, source: str, *, keep: bool) -> None:
         """Close a breaker. Unless ``keep``, what matches now is left alone until it clears."""
@@ -317,6 +322,7 @@ class Ledger:
             watch.backlog.update(watch.matching)
         self._changed = True
         self._wake()
+        self._wake_worked_on()
 
     def drop(self, source: str, uids: Iterable[str]) -> None:
         """Leave nodes alone until their fault clears and returns."""

@@ -7,7 +7,8 @@ begun is always known to the next leader, and one that nobody wants does not go 
 
 At most one drain, and one work of any other kind, runs on a node at a time. A work that may
 not be written about (everything is paused, the cluster went to dry-run, the node opted out)
-is *suspended*: it is not followed, not taken back, and its deadline does not run.
+is *suspended*: it is not followed, not taken back, and its deadline does not run. So is a drain
+while the breaker of its policy is open.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from remediator.decide.decision import Hold, Outcome, Work
 from remediator.decide.draft import Draft, World
 from remediator.decide.facts import NodeFacts, NodeMode
+from remediator.decide.guards.breaker import stopped
 from remediator.decide.look import unusable_session
 from remediator.decide.match import Match
 from remediator.decide.progress import ended, failed, message_key, tries, with_result
@@ -114,8 +116,8 @@ def go_on_with_work(
         return ended(hold, step.action, Result.CANCELLED, draft.now, note)
     if hold.work_since is None:
         return _begin(draft, session, hold, step=step, match=match, verdict=verdict)
-    if draft.refusal() is not None:
-        return hold  # it is suspended with the rest of the decision
+    if draft.refusal() is not None or _evictions_stopped(draft, session, hold, step, outcomes):
+        return hold  # it is suspended; where nothing may be written, with all of the decision
     hold = _resumed(draft, hold)
     work = work_of(draft.facts, session, hold, step)
     result, note = _result(draft, work, outcomes)
@@ -185,6 +187,25 @@ def _begin(
     if draft.world is World.VIRTUAL:
         draft.look_at(draft.now + assumed_seconds(step.action))
     return hold
+
+
+def _evictions_stopped(
+    draft: Draft,
+    session: Session,
+    hold: PolicyHold,
+    step: Step,
+    outcomes: Mapping[str, Outcome],
+) -> bool:
+    """Suspend a drain while the breaker of its policy is open: its fault may be none.
+
+    Other work is seen through: half a reset is none.
+    """
+    stop = stopped(hold.policy, draft.facts.uid, draft.ledger) if step.drain is not None else None
+    if stop is None or message_key(session, hold, hold.step) in outcomes:
+        return False
+    draft.hold(stop._replace(reason=f"no further eviction, {stop.reason}"))
+    draft.suspend(hold.policy)
+    return True
 
 
 def _resumed(draft: Draft, hold: PolicyHold) -> PolicyHold:

@@ -24,12 +24,19 @@ _HUNDRED = 100
 
 def breaker(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:  # noqa: ARG001
     """Hold new disruptive steps of a source whose breaker is open."""
-    name = candidate.policy.name
+    return stopped(candidate.policy.name, candidate.facts.uid, ledger)
+
+
+def stopped(name: str, uid: str, ledger: Ledger) -> Hold | None:
+    """Say why a policy takes nothing more away on a node: its breaker; None if it may.
+
+    Asked about a drain that is under way, too: it evicts nothing more meanwhile.
+    """
     opened = ledger.breakers.get(name)
     if opened is not None:
         why = f"breaker open: {opened.why}; `remediator breaker reset {name}` closes it"
         return Hold(name, "breaker", why)
-    if candidate.facts.uid in ledger.dropped.get(name, ()):
+    if uid in ledger.dropped.get(name, ()):
         why = "left alone by a breaker reset until its fault clears and returns"
         return Hold(name, "breaker", why)
     return None

@@ -20,7 +20,7 @@ from remediator.decide.session import (
     Session,
     Verb,
 )
-from tests.unit.decide.build import Bench, ledger, node, policy, xid
+from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 
 
 MINUTE = 60.0
@@ -269,6 +269,63 @@ def test_a_pause_of_everything_suspends_work_and_its_deadline() -> None:
     assert not after.suspended
     assert after.key == before.key
     assert after.deadline == pytest.approx(before.deadline + 101 * MINUTE)
+
+
+@pytest.mark.parametrize("world", [World.REAL, World.VIRTUAL])
+def test_an_open_breaker_suspends_a_drain_under_way_and_its_deadline(world: World) -> None:
+    made = bench({"cordon": {}}, DRAIN)
+    made.world = world
+    if world is World.VIRTUAL:
+        made.policies = policies(policy(steps=[{"cordon": {}}, DRAIN], mode="DryRun"))
+    until(made, "drain")
+    before = made.works["drain"]
+    made.ledger.open_breaker("bus", "a storm", made.now)
+    assert "n1" in made.ledger.take_woken(), "it is stopped at once"
+    decision = made.one(seconds=1.0)
+    assert made.works["drain"].suspended
+    assert [one.reason for one in decision.holds if one.guard == "breaker"] == [
+        "no further eviction, breaker open: a storm; `remediator breaker reset bus` closes it"
+    ]
+    made.one(seconds=100 * MINUTE)
+    assert made.works["drain"].suspended
+    made.ledger.reset_breaker("bus", keep=True)
+    assert "n1" in made.ledger.take_woken(), "it goes on at once"
+    made.one(seconds=1.0)
+    after = made.works["drain"]
+    assert (after.suspended, after.key) == (False, before.key)
+    assert after.deadline == pytest.approx(before.deadline + 100 * MINUTE + 1.0)
+
+
+def test_a_drain_that_has_ended_is_recorded_though_the_breaker_opened() -> None:
+    made = until(bench({"cordon": {}}, DRAIN), "drain")
+    made.ledger.open_breaker("bus", "a storm", made.now)
+    end(made, "drain")
+    assert results(made)[-1] == ("drain", "done")
+
+
+def test_the_breaker_of_another_policy_and_another_kind_of_work_stop_nothing() -> None:
+    made = until(bench({"cordon": {}}, DRAIN, JOB), "drain")
+    made.ledger.open_breaker("other", "a storm", made.now)
+    made.one(seconds=1.0)
+    assert not made.works["drain"].suspended
+    end(made, "drain")
+    until(made, "job")
+    made.ledger.open_breaker("bus", "a storm", made.now)
+    made.one(seconds=1.0)
+    assert not made.works["job"].suspended, "half a reset is none"
+
+
+def test_what_a_reset_dropped_is_drained_no_further_and_recovers() -> None:
+    made = until(bench({"cordon": {}}, DRAIN, recover={"for": "1m"}), "drain")
+    made.ledger.open_breaker("bus", "a storm", made.now)
+    made.ledger.reset_breaker("bus", keep=False)
+    made.one(seconds=1.0)
+    assert made.works["drain"].suspended
+    made.now += 1.0
+    made.fault()
+    made.one(seconds=1.0)
+    made.one(seconds=2 * MINUTE)
+    assert not made.cordoned()
 
 
 def test_an_opted_out_node_keeps_its_work_as_it_is() -> None:

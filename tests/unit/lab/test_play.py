@@ -138,6 +138,23 @@ PASSING: dict[str, tuple[str, str]] = {
             nodes: [{at: 50m, cordoned: false, session: false}]
         """,
     ),
+    "a breaker that opens stops the drain that is under way": (
+        (
+            "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {drain: {}, timeout: 10m}]\n"
+            "  limits: {breaker: {minNodes: 1, percent: 1, window: 30m}}"
+        ),
+        """
+        - name: t
+          nodes: [{name: gpu, count: 3}]
+          timeline:
+            - {at: 0s, work: {step: drain, takes: 23h}}
+            - {at: 5m, node: gpu-1, xid: {code: 79}}
+            - {at: 8m, node: gpu-2, xid: {code: 79}}
+          expect:
+            steps: [{node: gpu-1, step: cordon, at: 5m}]
+            holds: [{node: gpu-1, guard: breaker, at: 30m}, {node: gpu-2, guard: breaker, at: 9m}]
+        """,
+    ),
     "a breaker that is reset with keep lets the nodes be handled": (
         BUS,
         """

@@ -6,12 +6,12 @@ sorted, so that when places are few the worst and longest-waiting node gets them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from remediator.decide.admit import Verdicts, admit
-from remediator.decide.answer import CLEAR
+from remediator.decide.answer import CLEAR, any_of
 from remediator.decide.calm import calm
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Decision, Effect, Outcome, SendMessage, Urgency
@@ -19,6 +19,7 @@ from remediator.decide.draft import World
 from remediator.decide.endings import waived
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards.breaker import is_forgotten, leave, note
+from remediator.decide.instances import still_there
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
     Look,
@@ -31,7 +32,7 @@ from remediator.decide.look import (
 )
 from remediator.decide.match import Match, match
 from remediator.decide.plan import plan
-from remediator.decide.session import Session
+from remediator.decide.session import PolicyHold, Session
 from remediator.decide.steps import wants
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
@@ -139,18 +140,8 @@ def _look(
     nobody_asks = facts.session is None and not facts.history.waivers
     matched: dict[str, Matched] = {}
     looks: list[float] = [] if quiet is None else [quiet.until]
-    selected: dict[str, bool] = {}  # many policies select alike
-    for active in side.others:
-        leave(active, uid, ledger)
-    for active in side.mine:
-        policy, selects = active.policy, active.policy.selects
-        mine = selected.get(selects)
-        if mine is None:
-            mine = facts.gpu and selector_matches(policy.spec.nodes.selector, facts.labels)
-            selected[selects] = mine
-        if not mine:
-            leave(active, uid, ledger)
-            continue
+    for active, selected, hold in _asked(facts, side, ledger):
+        policy = active.policy
         if quiet is not None and quiet.vouches(policy.agent_types):
             if nobody_asks:
                 if not is_forgotten(active, uid, ledger):
@@ -159,10 +150,11 @@ def _look(
             found = CLEAR
         else:
             found = match(policy, facts, now, cluster_facts)
-            if found.next_look is not None:
-                looks.append(found.next_look)
-        since, opened = note(active, facts, found, ledger, now)
-        found = _if_begun(policy, found, facts, now=now, cluster_facts=cluster_facts)
+        since, opened = note(active, facts, found, ledger, now) if selected else (now, False)
+        if hold is not None and not found.holds:
+            found, since = _begun(policy, hold, facts, now, cluster_facts), hold.since
+        if found.next_look is not None:
+            looks.append(found.next_look)
         matched[policy.name] = Matched(active, found, since)
         if opened:
             alarms.setdefault(uid, []).append(_alarm(policy.name, ledger))
@@ -175,19 +167,48 @@ def _look(
     )
 
 
-def _if_begun(
+def _asked(
+    facts: NodeFacts, side: _Side, ledger: Ledger
+) -> Iterator[tuple[ActivePolicy, bool, PolicyHold | None]]:
+    """Yield the policies to ask about a node, whether they select it, and what they hold of it.
+
+    A selector says where a policy begins. A node that it holds already is still looked at
+    whatever became of its labels: the policy's own steps may have changed them.
+    """
+    session = facts.session if isinstance(facts.session, Session) else None
+    known: dict[str, bool] = {}  # many policies select alike
+    for active in side.others:
+        leave(active, facts.uid, ledger)
+    for active in side.mine:
+        policy, selects = active.policy, active.policy.selects
+        selected = known.get(selects)
+        if selected is None:
+            selected = facts.gpu and selector_matches(policy.spec.nodes.selector, facts.labels)
+            known[selects] = selected
+        hold = session.hold(policy.name) if session is not None else None
+        if not selected:
+            leave(active, facts.uid, ledger)
+        if selected or hold is not None:
+            yield active, selected, hold
+
+
+def _begun(
     policy: RemediationPolicy,
-    found: Match,
+    hold: PolicyHold,
     facts: NodeFacts,
-    *,
     now: float,
     cluster_facts: ClusterFacts,
 ) -> Match:
-    """Return what a policy says; of a node that it holds already, without its filters."""
-    session = None if found.holds else facts.session
-    if not isinstance(session, Session) or session.hold(policy.name) is None:
+    """Return what a policy says of a node that it holds already: without its filters.
+
+    Of a policy that was edited since, the faults that the hold rests on are enough: what has
+    begun goes on as it began, whether or not the new text would begin it.
+    """
+    found = match(policy, facts, now, cluster_facts, begun=True)
+    if found.holds or hold.version == policy.version:
         return found
-    return match(policy, facts, now, cluster_facts, begun=True)
+    known = still_there(hold.instances, facts, now, cluster_facts)
+    return replace(any_of([found, known]), reasons=hold.reasons) if known.holds else found
 
 
 def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
@@ -211,7 +232,7 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         action = wants(facts, session, hold, parse_plan(text))
         if action in {"drain", "job"} and any(known.action == action for known in found):
             continue  # one at a time on a node
-        if action is not None and facts.uid in ledger.nodes:
+        if action is not None and (facts.uid in ledger.nodes or not facts.gpu):
             found.append(
                 Candidate(facts, one.active, one.match, action, one.since, look.cluster_facts)
             )

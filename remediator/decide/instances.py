@@ -8,22 +8,24 @@ and can be asked later whether it is clear, whatever became of the policy meanwh
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from pydantic import ValidationError
 
-from node_agent.contract import ConditionType
-from remediator.decide.answer import Answer
+from node_agent.contract import ConditionType, Fault, FaultKind
+from remediator.decide.answer import UNKNOWN, Answer, Match, any_of, doubted
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, QueryFact
-from remediator.decide.node_clauses import CODE_NAMES, condition, place, report_trusted
+from remediator.decide.node_clauses import CODE_NAMES, codes, condition, place, report_trusted
 from remediator.decide.signal_clauses import (
     ALERTMANAGER,
     absence_proven,
+    alert,
     query_doubt,
     source_doubt,
 )
-from remediator.policy.when import ConditionClause
+from remediator.policy.when import AlertClause, ConditionClause
 
 
 _ALERT: Final = "alert"
@@ -49,6 +51,18 @@ def instance_answer(
             return _code(kind, rest, facts, now)
         case _:  # written by a newer version: what would clear it, we do not know
             return Answer.UNKNOWN
+
+
+def still_there(
+    instances: Iterable[str], facts: NodeFacts, now: float, cluster_facts: ClusterFacts
+) -> Match:
+    """Return those of these faults that are there, as a policy that asks for any of them would.
+
+    If none is, it is not known here why: ask :func:`instance_answer` of each.
+    """
+    found = [_as_match(one, facts, now, cluster_facts) for one in instances]
+    there = [one for one in found if one.holds]
+    return any_of(there) if there else UNKNOWN
 
 
 def speaker(instance: str) -> str:
@@ -89,6 +103,25 @@ def queries_of(instances: Iterable[str], facts: NodeFacts) -> list[QueryFact]:
     ]
 
 
+def _as_match(instance: str, facts: NodeFacts, now: float, cluster: ClusterFacts) -> Match:
+    """Return what a clause that asks for this one fault says."""
+    kind, _, rest = instance.partition(":")
+    if kind == "condition":
+        clause = _clause_of(rest)
+        return condition(clause, facts, cluster, now) if clause is not None else UNKNOWN
+    if kind == _ALERT:
+        only = tuple(one for one in facts.alerts if one.instance == instance)
+        anything = AlertClause.model_construct()
+        return alert(anything, replace(facts, alerts=only), cluster, now) if only else UNKNOWN
+    if kind == _QUERY:
+        return _query_match(instance, facts.queries.get(rest), cluster, now)
+    faults = tuple(fault for fault in facts.faults if _is(fault, kind, rest))
+    if kind not in CODE_NAMES or not faults:
+        return UNKNOWN
+    wanted = [fault.code for fault in faults if fault.code is not None]
+    return codes(FaultKind(kind), wanted, replace(facts, faults=faults), cluster, now)
+
+
 @lru_cache(maxsize=256)
 def _clause_of(rest: str) -> ConditionClause | None:
     """Read ``GPULost=True`` of a condition's instance; None if it is none."""
@@ -100,15 +133,24 @@ def _clause_of(rest: str) -> ConditionClause | None:
 
 
 def _code(kind: str, rest: str, facts: NodeFacts, now: float) -> Answer:
-    code, _, where = rest.partition(":")
-    for fault in facts.faults:
-        if (
-            fault.kind == kind
-            and str(fault.code) == code
-            and where == place(fault.pci, fault.boot_id)
-        ):
-            return Answer.HOLDS
+    if any(_is(fault, kind, rest) for fault in facts.faults):
+        return Answer.HOLDS
     return Answer.CLEAR if report_trusted(facts, now) else Answer.UNKNOWN
+
+
+def _query_match(instance: str, fact: QueryFact | None, cluster: ClusterFacts, now: float) -> Match:
+    if fact is None or not fact.holds:
+        return UNKNOWN
+    found = Match(Answer.HOLDS, instances=(instance,), fresh=now < fact.fresh_until)
+    return doubted(found, query_doubt(fact, cluster, now))
+
+
+def _is(fault: Fault, kind: str, rest: str) -> bool:
+    """Tell whether a fault is the one that an instance names behind its kind."""
+    code, _, where = rest.partition(":")
+    return (
+        fault.kind == kind and str(fault.code) == code and where == place(fault.pci, fault.boot_id)
+    )
 
 
 def _alert(instance: str, facts: NodeFacts, cluster: ClusterFacts) -> Answer:

@@ -215,7 +215,7 @@ def _further(  # noqa: PLR0917 - what one hold is decided by
     if verdict is not None and hold.state is HoldState.RUNNING:
         tell_held(draft, matched, verdict)
     _tell_if_stale(draft, session, hold, steps)
-    _tell_if_unproven(draft, session, hold, steps)
+    _tell_if_unproven(draft, session, hold, steps, edited=_edited(hold, matched))
     return session, hold
 
 
@@ -296,17 +296,22 @@ def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan
     )
 
 
-def _tell_if_unproven(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
+def _tell_if_unproven(
+    draft: Draft, session: Session, hold: PolicyHold, steps: Plan, *, edited: bool
+) -> None:
     """Tell people once that only they can end it: its alert or query is gone, which proves nothing.
 
-    While a source fails, that is said instead, and it may come back.
+    While a source fails, that is said instead, and it may come back. A policy that was edited
+    may not ask its query any more.
     """
     known, key = draft.ledger.unproven_since, (hold.policy, draft.facts.uid)
     if silent(draft, hold) or not unproven(draft, hold):
         known.pop(key, None)
         return
     name, due = draft.facts.name, known.setdefault(key, draft.now) + steps.recover.for_
-    why = f"its alert or query is gone, which proves nothing: `remediator cancel {name}` ends it"
+    asked = ", or the edited policy asks for it no more" if edited else ""
+    gone = f"its alert or query is gone{asked}, which proves nothing"
+    why = f"{gone}: `remediator cancel {name}` ends it"
     draft.hold(Hold(hold.policy, "facts", why))
     if draft.now < due:
         draft.look_at(due)
@@ -314,12 +319,17 @@ def _tell_if_unproven(draft: Draft, session: Session, hold: PolicyHold, steps: P
     draft.tell(
         f"{session.id}/{hold.policy}/unproven",
         f"{name}: ends by hand",
-        f"{', '.join(hold.reasons)} is not there any more, and nothing proves that the node is "
-        f"well. Policy {hold.policy} holds it until `remediator cancel {name}`.",
+        f"{', '.join(hold.reasons)}: {gone} that the node is well. "
+        f"Policy {hold.policy} holds it until `remediator cancel {name}`.",
         to=draft.channels(steps),
         policy=hold.policy,
         notice=True,
     )
+
+
+def _edited(hold: PolicyHold, matched: Matched) -> bool:
+    """Tell whether a policy says something else by now than what the hold began with."""
+    return hold.version != matched.active.policy.version
 
 
 def _name_phase(draft: Draft, look: Look) -> None:
@@ -335,7 +345,10 @@ def _name_phase(draft: Draft, look: Look) -> None:
     for hold in session.holds:
         steps = parse_plan(hold.plan).steps
         at = steps[hold.step].action if hold.step < len(steps) else hold.state.value
-        draft.steps.append(f"{hold.policy}: {min(hold.step + 1, len(steps))}/{len(steps)} {at}")
+        now = look.matched.get(hold.policy)
+        edited = ", begun before its edit" if now is not None and _edited(hold, now) else ""
+        place = f"{min(hold.step + 1, len(steps))}/{len(steps)} {at}"
+        draft.steps.append(f"{hold.policy}: {place}{edited}")
     draft.sentence = draft.sentence or f"{', '.join(session.holds[0].reasons)}"
 
 

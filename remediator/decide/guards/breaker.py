@@ -117,7 +117,6 @@ def leave(active: ActivePolicy, uid: str, ledger: Ledger) -> None:
     if watch is not None:
         watch.scope.discard(uid)
         watch.matching.pop(uid, None)
-        ledger.held_since.pop((active.policy.name, uid), None)
 
 
 def _forget_older(recent: dict[str, float], limit: float) -> None:

@@ -123,7 +123,18 @@ class Wire:
         return msgspec.json.decode(raw, type=Answer).metadata.resource_version
 
     async def watch(self, since: str) -> AsyncIterator[list[Event]]:
-        """Watch all nodes from this version on; what each chunk from the socket completed."""
+        """Watch all nodes from this version on; what each chunk from the socket completed.
+
+        The server ends a watch whose reader it finds too slow: it is taken up again behind the
+        last event, so that none is missed and none is counted twice. Never ends by itself.
+        """
+        while True:
+            async for events in self._watch_once(since):
+                if events:
+                    since = events[-1].object.metadata.resource_version
+                yield events
+
+    async def _watch_once(self, since: str) -> AsyncIterator[list[Event]]:
         assert self._session is not None
         rest = b""
         async with self._session.get(

@@ -173,7 +173,7 @@ def _past(found: Found, now: float) -> Iterator[str]:
     if past is None:
         return
     recent = [at for at in past.attempts if at > now - 86400.0]
-    yield f"on the node: {len(recent)} sessions in the last 24h"
+    yield f"on the node: {len(recent)} attempts in the last 24h"
     if past.last:
         yield f"  last: {past.last}"
     for waiver in past.waivers:

@@ -19,7 +19,7 @@ from remediator.decide.draft import Draft
 from remediator.decide.endings import waived
 from remediator.decide.facts import NodeMode
 from remediator.decide.guards.scope import out_of_scope
-from remediator.decide.look import Look, Matched, attempt_of, opening
+from remediator.decide.look import Look, Matched, attempt_of, attempt_within, opening
 from remediator.decide.session import (
     MAX_SESSION_BYTES,
     MODE_KEY,
@@ -112,7 +112,7 @@ def _start(
     policy = one.active.policy
     draft.ledger.clear_since.pop((policy.name, draft.facts.uid), None)
     nth = session.let_go.get(policy.name, 0)
-    text, exhausted = opening(policy, session.attempt + nth)
+    text, exhausted = opening(policy, attempt_within(session, policy.name))
     steps = parse_plan(text)
     hold = PolicyHold(
         policy=policy.name,
@@ -189,7 +189,7 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
 
 
 def _tell_escalated(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
-    name, attempt = draft.facts.name, session.attempt + hold.nth
+    name, attempt = draft.facts.name, attempt_within(session, hold.policy)
     draft.tell(
         f"{session.id}/{hold.policy}/escalated",
         f"{name}: escalated",

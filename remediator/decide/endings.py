@@ -16,8 +16,8 @@ from remediator.decide.draft import Draft, World
 from remediator.decide.look import Look
 from remediator.decide.marks import put_back
 from remediator.decide.match import MAX_INSTANCES, Answer, instance_answer
+from remediator.decide.progress import what_was_done
 from remediator.decide.session import (
-    DAY,
     History,
     HoldState,
     PolicyHold,
@@ -32,8 +32,6 @@ from remediator.policy.plan import parse_plan
 
 REMIND_AFTER: Final = 3600.0
 MAX_WAIVERS: Final = 64
-MAX_ATTEMPTS: Final = 1000
-"""Of the last 24 h, remembered: bounds the annotation."""
 ALL_FAULTS: Final = "*"
 """A waiver of all that a policy says of a node: where its fault instances are too many to name."""
 
@@ -62,11 +60,11 @@ def end(
         put_back(draft, session)
     if draft.facts.approvals:
         draft.approvals = ()
-    attempts = tuple(at for at in draft.history.attempts if at > draft.now - DAY)
+    history, did = draft.history.lately(draft.now), what_was_done(session)
+    if did:
+        history = history.with_attempt(session.started, did)
     new = [Waiver(policy=policy, instance=one, at=draft.now, why=why) for policy, one in waived]
-    waivers = _with(draft.history.waivers, new)
-    attempts = (*attempts, session.started)[-MAX_ATTEMPTS:]
-    draft.history = replace(draft.history, attempts=attempts, waivers=waivers, last=why)
+    draft.history = replace(history, waivers=_with(history.waivers, new), last=why)
     draft.session = None
     if action == "uncordon" and draft.unschedulable is None:
         action = "untaint" if draft.untaint else "record"  # it was cordoned before us, or stays so
@@ -145,6 +143,7 @@ def _retry(draft: Draft, session: Session | None, request: Request) -> None:
     draft.session = replace(
         session,
         attempt=1,
+        past={},
         holds=tuple(
             replace(hold, state=HoldState.RUNNING, step_since=draft.now)
             if hold.state in {HoldState.HELD, HoldState.ESCALATED}

@@ -10,14 +10,18 @@ from typing import Any
 
 from remediator.decide.answer import CLEAR, UNKNOWN, Answer, Match
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import DAY
+from remediator.decide.session import DAY, Remedy
 from remediator.policy.expression import ExpressionError, holds
 from remediator.policy.when import AttemptsClause
 
 
 def attempts(clause: AttemptsClause, facts: NodeFacts, now: float) -> Match:
     """Say whether the node was remediated so often before; the present session is not counted."""
-    times = sorted(at for at in facts.history.attempts if at > now - clause.within)
+    if clause.policies or clause.steps:
+        known = [one.at for one in facts.history.remedies if _meant(clause, one)]
+    else:
+        known = list(facts.history.attempts)
+    times = sorted(at for at in known if at > now - clause.within)
     if len(times) < clause.at_least:
         return CLEAR
     return Match(
@@ -25,6 +29,20 @@ def attempts(clause: AttemptsClause, facts: NodeFacts, now: float) -> Match:
         reasons=(f"remediated {len(times)} times before",),
         next_look=times[-clause.at_least] + clause.within,
     )
+
+
+def _meant(clause: AttemptsClause, remedy: Remedy) -> bool:
+    """Tell whether one of the policies began one of the steps that the clause counts."""
+    return any(
+        (not clause.policies or policy in clause.policies)
+        and (not clause.steps or any(_is(step, one) for one in did for step in clause.steps))
+        for policy, did in remedy.did.items()
+    )
+
+
+def _is(step: str, did: str) -> bool:
+    """Tell whether ``job`` or ``job/gpu-reset`` names what was done."""
+    return did == step or did.startswith(f"{step}/")
 
 
 def cel(text: str, facts: NodeFacts, now: float) -> Match:

@@ -74,22 +74,32 @@ def _flaw(hold: PolicyHold) -> str:
 def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     """Return the plan that a new hold begins with, and whether the attempts are used up.
 
-    When they are, the node is still taken out of service, and nothing more.
+    When they are, the node is still taken out of service, and nothing more. A policy that only
+    tells or marks makes no attempts, and so has none to use up.
     """
-    if attempt <= policy.spec.limits.max_attempts:
+    given = parse_plan(policy.plan).steps
+    used_up = attempt > policy.spec.limits.max_attempts
+    if not used_up or not any(step.disruptive or step.works for step in given):
         return policy.plan, False
-    steps = tuple(step for step in parse_plan(policy.plan).steps if step.disruptive)
+    steps = tuple(step for step in given if step.disruptive)
     if not steps:
         return policy.plan, True
     only = Plan.model_construct(steps=steps, recover=policy.spec.recover)
     return only.model_dump_json(by_alias=True, exclude_defaults=True), True
 
 
-def attempt_of(facts: NodeFacts, now: float, policy: str = "") -> int:
-    """Return the number of the node's session, counting those of the last 24 h.
+def attempt_within(session: Session, policy: str) -> int:
+    """Return which attempt a policy's next hold in a session is."""
+    past = session.past.get(policy)
+    return session.attempt + (past.times if past is not None else 0)
 
-    For a policy, each of its holds that let go while others held the node counts, too.
+
+def attempt_of(facts: NodeFacts, now: float, policy: str = "") -> int:
+    """Return which attempt this is on the node, counting those of the last 24 h.
+
+    For a policy, each of its holds counts, too, that did something and let go while others
+    held the node.
     """
     if isinstance(facts.session, Session):
-        return facts.session.attempt + facts.session.let_go.get(policy, 0)
+        return attempt_within(facts.session, policy)
     return 1 + sum(1 for at in facts.history.attempts if at > now - DAY)

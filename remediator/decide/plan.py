@@ -30,6 +30,7 @@ from remediator.decide.instances import silenced
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import Look, Matched, uncordoned, untainted, unusable_session
 from remediator.decide.match import MAX_INSTANCES, Match
+from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
 from remediator.decide.session import (
     MODE_KEY,
@@ -187,7 +188,7 @@ def _with(session: Session, hold: PolicyHold) -> Session:
 def _let_go(session: Session, hold: PolicyHold) -> Session:
     """Take a hold out, and remember it: the policy's next one in this session is another one."""
     return replace(
-        session,
+        remembered(session, hold),
         holds=tuple(one for one in session.holds if one.policy != hold.policy),
         let_go={**session.let_go, hold.policy: hold.nth + 1},
     )

@@ -12,12 +12,44 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Urgency
 from remediator.decide.draft import Draft
-from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
+from remediator.decide.session import (
+    HoldState,
+    Past,
+    PolicyHold,
+    Result,
+    Session,
+    StepResult,
+)
 from remediator.policy.steps import OnFailure, Step
 
 
 MAX_NOTE: Final = 400
 """Characters of a result's note: the session has room for many of them."""
+
+
+def acted(hold: PolicyHold, step: Step) -> PolicyHold:
+    """Note that a step that takes capacity away, or works on the node, has begun."""
+    made = step.job or step.create
+    name = made.template if made is not None else step.webhook.to if step.webhook else ""
+    what = f"{step.action}/{name}" if name else step.action
+    return hold if what in hold.did else replace(hold, did=(*hold.did, what))
+
+
+def what_was_done(session: Session) -> dict[str, tuple[str, ...]]:
+    """Return what a session did to the node, by policy: with nothing, it was no attempt."""
+    did = {policy: past.did for policy, past in session.past.items()}
+    for hold in session.holds:
+        did[hold.policy] = tuple(dict.fromkeys((*did.get(hold.policy, ()), *hold.did)))
+    return {policy: steps for policy, steps in did.items() if steps}
+
+
+def remembered(session: Session, hold: PolicyHold) -> Session:
+    """Keep in the session what a hold did that lets go while others hold the node."""
+    if not hold.did:
+        return session
+    known = session.past.get(hold.policy, Past())
+    did = tuple(dict.fromkeys((*known.did, *hold.did)))
+    return replace(session, past={**session.past, hold.policy: Past(known.times + 1, did)})
 
 
 def tries(hold: PolicyHold, step: int) -> int:

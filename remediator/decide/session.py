@@ -10,7 +10,7 @@ does not change a remediation half-way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -30,6 +30,10 @@ OWN_PREFIX: Final = "gpu-remediator.io/"
 SESSION_VERSION: Final = 1
 DAY: Final = 86400.0
 MAX_SESSION_BYTES: Final = 65536
+MAX_ATTEMPTS: Final = 1000
+"""Of the last 24 h, remembered: bounds the annotation."""
+MAX_REMEDIES_SIZE: Final = 8192
+"""Bytes in which the history says what attempts consisted of."""
 MAX_SAID: Final = 200
 """Characters kept of each text in a person's request: it is repeated in what we write."""
 
@@ -117,6 +121,8 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """How many holds of this policy have let go in this session before it."""
     spent: dict[int, int] = {}
     """By step: how often it ended whose results are not kept. Done again, it is another work."""
+    did: tuple[str, ...] = ()
+    """What it began that takes capacity away, or works: ``cordon``, ``job/gpu-reset``."""
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +131,16 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     value: str
     old: str | None = None
+
+
+class Past(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a policy's holds that let go before the session's end: how many did something, and what.
+
+    What counts, see :attr:`PolicyHold.did`.
+    """
+
+    times: int = 0
+    did: tuple[str, ...] = ()
 
 
 class Before(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,6 +173,8 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     attempt: int = 1
     let_go: dict[str, int] = {}
     """By policy: how many of its holds have let go while others held the node."""
+    past: dict[str, Past] = {}
+    """By policy: what those did."""
 
     def hold(self, policy: str) -> PolicyHold | None:
         """Return the hold of a policy, if it has one."""
@@ -203,10 +221,23 @@ class Waiver(msgspec.Struct, frozen=True, omit_defaults=True):
     reminded: bool = False
 
 
+class Remedy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt consisted of, by policy; see :attr:`PolicyHold.did`."""
+
+    at: float
+    did: dict[str, tuple[str, ...]]
+
+
 class History(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What outlives a session: attempts of the last 24 h, and what is waived."""
+    """What outlives a session: attempts of the last 24 h, and what is waived.
+
+    ``attempts``: beginnings of those sessions that took capacity away or worked on the node.
+    ``remedies`` says of the newest of them what they did; it is a field of its own, so that
+    an earlier version reads the times, and its times are read.
+    """
 
     attempts: tuple[float, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     waivers: tuple[Waiver, ...] = ()
     last: str = ""
     """How the last session ended, in words."""
@@ -216,8 +247,29 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(
             self,
             attempts=tuple(_within(at, now) for at in self.attempts),
+            remedies=tuple(replace(one, at=_within(one.at, now)) for one in self.remedies),
             waivers=tuple(replace(one, at=_within(one.at, now)) for one in self.waivers),
         )
+
+    def lately(self, now: float) -> History:
+        """Return it without attempts that are older than a day."""
+        return replace(
+            self,
+            attempts=tuple(at for at in self.attempts if at > now - DAY),
+            remedies=tuple(one for one in self.remedies if one.at > now - DAY),
+        )
+
+    def with_attempt(self, at: float, did: Mapping[str, tuple[str, ...]]) -> History:
+        """Add a session that did something. The oldest are left out, and what they did sooner."""
+        kept: list[Remedy] = []
+        left = MAX_REMEDIES_SIZE
+        for one in (Remedy(at, dict(did)), *reversed(self.remedies)):
+            left -= len(msgspec.json.encode(one)) + 1
+            if left < 0:
+                break
+            kept.append(one)
+        attempts = (*self.attempts, at)[-MAX_ATTEMPTS:]
+        return replace(self, attempts=attempts, remedies=tuple(reversed(kept)))
 
 
 class Verb(StrEnum):

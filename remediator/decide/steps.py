@@ -28,7 +28,7 @@ from remediator.decide.decision import (
 from remediator.decide.draft import Draft
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.match import Match
-from remediator.decide.progress import ended, failed, message_key
+from remediator.decide.progress import acted, ended, failed, message_key
 from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
 from remediator.decide.waits import go_on_waiting
 from remediator.decide.work import go_on_with_work, taken
@@ -154,8 +154,10 @@ def _change(
     made = change(draft, session, hold, step=step, match=match, verdict=verdict)
     if made is None:
         return None
-    session, note = made
-    return session, ended(hold, step.action, Result.DONE, now, note)
+    changed, note = made
+    if step.disruptive and changed.added != session.added:
+        hold = acted(hold, step)
+    return changed, ended(hold, step.action, Result.DONE, now, note)
 
 
 def _tell(

@@ -24,7 +24,7 @@ from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.guards.breaker import stopped
 from remediator.decide.look import unusable_session
 from remediator.decide.match import Match
-from remediator.decide.progress import ended, failed, message_key, tries, with_result
+from remediator.decide.progress import acted, ended, failed, message_key, tries, with_result
 from remediator.decide.session import HoldState, PolicyHold, Result, Session
 from remediator.policy.plan import parse_plan
 from remediator.policy.quantities import format_duration
@@ -180,6 +180,7 @@ def _begin(
     draft.act(step.action, name, why, disruptive=True)
     draft.working[kind] = name
     draft.ledger.suspended_since.pop((name, draft.facts.uid), None)
+    hold = acted(hold, step)
     hold = replace(hold, work_since=draft.now, work_boot_id=draft.facts.boot_id)
     work = work_of(draft.facts, session, hold, step)
     draft.works.append(work)

@@ -22,7 +22,7 @@ from remediator.policy.channels import URL_PATTERN
 from remediator.policy.model import NAME_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
 from remediator.policy.steps import ACTIONS, LABEL_VALUE_PATTERN, OWN_KEY_PATTERN, REASON_PATTERN
-from remediator.policy.when import LABEL_NAME_PATTERN
+from remediator.policy.when import LABEL_NAME_PATTERN, REMEDY_PATTERN
 from remediator.policy.windows import DATE_PATTERN, TIME_PATTERN
 from remediator.policy.yaml import Document
 
@@ -39,6 +39,8 @@ _PATTERNS: Final = {
     "starting and ending with a letter or digit",
     REASON_PATTERN: "a reason: letters and digits, starting with a capital (GPURemediation)",
     LABEL_NAME_PATTERN: "a label of Prometheus: letters, digits and _, not beginning with a digit",
+    REMEDY_PATTERN: "a step that makes an attempt: cordon, taint, drain, job, create, webhook; "
+    "or job/NAME for one template (create/NAME, webhook/NAME)",
     TIME_PATTERN: 'a time of day in quotes, from "00:00" to "24:00"',
     DATE_PATTERN: 'a date in quotes, such as "2026-12-24"',
     URL_PATTERN: "an address that starts with http:// or https://",

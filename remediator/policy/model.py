@@ -133,7 +133,8 @@ class Limits(Model):
     max_attempts: int = Field(
         default=3,
         ge=1,
-        description="Sessions per node in 24 h; the one after that escalates to people.",
+        description="Sessions per node in 24 h that took it out of service or worked on it; the one"
+        " after that escalates to people.",
     )
 
 

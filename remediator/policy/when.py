@@ -37,6 +37,9 @@ XidCode = Annotated[int, Field(ge=1, le=999)]
 SXidCode = Annotated[int, Field(ge=1, le=99999)]
 PromQL = Annotated[str, Field(min_length=1, max_length=MAX_PROMQL)]
 SourceName = Annotated[str, Field(pattern=SOURCE_PATTERN)]
+REMEDY_PATTERN: Final = (
+    r"^(cordon|taint|drain|((job|create|webhook)(/[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)?))$"
+)
 LabelName = Annotated[str, Field(pattern=LABEL_NAME_PATTERN)]
 SeverityName = Annotated[Severity, Field(strict=False)]
 
@@ -207,9 +210,27 @@ class AttemptsClause(Model):
     """How often this node was remediated before: a filter for the second line of help."""
 
     at_least: int = Field(
-        ge=1, le=100, examples=[2], description="Earlier sessions, by any policy, that ended."
+        ge=1,
+        le=100,
+        examples=[2],
+        description="Earlier sessions that ended, and that took the node out of service or worked"
+        " on it: cordon, taint, drain, job, create, webhook.",
     )
     within: Duration = Field(default=DAY_SECONDS, description="In how long a time; at most 24h.")
+    policies: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(
+        default=(),
+        strict=False,
+        max_length=20,
+        description="Only what these did. Default: any policy.",
+    )
+    steps: tuple[Annotated[str, Field(pattern=REMEDY_PATTERN)], ...] = Field(
+        default=(),
+        strict=False,
+        max_length=20,
+        examples=[["job/gpu-reset"]],
+        description="Only sessions that began one of these: `drain`, `job` for any Job, or"
+        " `job/NAME` for one template (`create/NAME`; `webhook/NAME` for one endpoint).",
+    )
 
     @field_validator("within")
     @classmethod

@@ -87,7 +87,7 @@ def test_a_session_leaves_its_record(
     text = history(site, capsys, node)
     assert "Recovered, xid-79" in text
     assert "step 1 cordon done" in text
-    assert "on the node: 1 sessions in the last 24h" in text
+    assert "on the node: 1 attempts in the last 24h" in text
     assert node in history(site, capsys)
     document = json.loads(history(site, capsys, node, output="json"))
     assert document["remediations"][0]["status"]["result"] == "Recovered"

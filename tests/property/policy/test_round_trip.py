@@ -98,7 +98,12 @@ counts = keys(
     {"within": durations, "per": st.sampled_from(["gpu", "node"])},
 ) | keys({"sxid": st.lists(st.integers(1, 99999), min_size=1, max_size=3), **counted}, {})
 attempts = keys(
-    {"atLeast": st.integers(1, 100)}, {"within": st.integers(1, 24).map(lambda h: f"{h}h")}
+    {"atLeast": st.integers(1, 100)},
+    {
+        "within": st.integers(1, 24).map(lambda h: f"{h}h"),
+        "policies": st.lists(st.sampled_from(["bus", "ecc"]), max_size=2),
+        "steps": st.lists(st.sampled_from(["drain", "job", "create/reboot"]), max_size=3),
+    },
 )
 clauses: dict[str, st.SearchStrategy[Any]] = {
     "xid": codes(999),

@@ -164,7 +164,8 @@ def _whole(one: CustomObject, now: float) -> Iterator[str]:
         if status.get(word):
             yield f"  {word}: {', '.join(status[word])}"
     for given in status.get("approvals", ()):
-        yield f"  step {given.get('step')} approved by {given.get('by')} at {given.get('at')}"
+        said = f"  step {given.get('step')} approved by {given.get('by')} at {given.get('at')}"
+        yield said if given.get("used", True) else f"{said}, not used"
 
 
 def _past(found: Found, now: float) -> Iterator[str]:

@@ -36,6 +36,8 @@ MAX_REMEDIES_SIZE: Final = 8192
 """Bytes in which the history says what attempts consisted of."""
 MAX_SAID: Final = 200
 """Characters kept of each text in a person's request: it is repeated in what we write."""
+MAX_TIME: Final = 64
+"""Characters of a time that somebody wrote: more is none."""
 
 _T = TypeVar("_T")
 
@@ -311,6 +313,11 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
             return datetime.fromisoformat(self.expires).timestamp()
         except ValueError:
             return 0.0
+
+    @property
+    def note(self) -> str:
+        """What the record of the step says that goes on by it."""
+        return f"approved by {self.by} at {self.at[:MAX_TIME]}"
 
 
 class AnnotationError(ValueError):

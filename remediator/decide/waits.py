@@ -73,9 +73,9 @@ def _approval(
     given = find_approval(draft, session, hold)
     if given is not None:
         use_up(draft, session, hold.policy, hold.step)
-        note = f"approved by {given.by} at {given.at}"
-        draft.act("record", hold.policy, f"step {hold.step + 1} of {hold.policy} {note}")
-        return ended(hold, step.action, Result.DONE, draft.now, note)
+        said = f"step {hold.step + 1} of {hold.policy} {given.note}"
+        draft.act("record", hold.policy, said)
+        return ended(hold, step.action, Result.DONE, draft.now, given.note)
     deadline = hold.step_since + step.limit
     if draft.now >= deadline:
         note = f"nobody approved it within {format_duration(step.limit)}"

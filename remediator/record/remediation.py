@@ -20,7 +20,7 @@ from pydantic import Field, WithJsonSchema
 
 from remediator.decide.decision import Decision, PatchNode, Unset
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import Added, HoldState, PolicyHold, Session
+from remediator.decide.session import Added, Approval, HoldState, PolicyHold, Result, Session
 from remediator.policy.base import Model
 from remediator.policy.plan import parse_plan
 
@@ -58,12 +58,17 @@ class HoldEntry(Model):
 
 
 class ApprovalEntry(Model):
-    """A person's approval that was used."""
+    """A person's approval, and whether a step went on by it."""
 
     policy: str = Field(description="Whose step.")
     step: int = Field(ge=1, description="Its place in the policy, from 1.")
     by: str = Field(description="Who approved it.")
     at: str = Field(description="When, by their clock.")
+    used: bool = Field(
+        default=True,
+        description="False: the session ended or let go before the step, it had expired, or "
+        "another person's came first.",
+    )
 
 
 class PolicyEntry(Model):
@@ -100,7 +105,9 @@ class RemediationStatus(Model):
     policies: tuple[PolicyEntry, ...] = Field(default=(), description="The policies in it.")
     steps: tuple[StepEntry, ...] = Field(default=(), description="The steps so far.")
     holds: tuple[HoldEntry, ...] = Field(default=(), description="What held it, and why.")
-    approvals: tuple[ApprovalEntry, ...] = Field(default=(), description="Who approved what.")
+    approvals: tuple[ApprovalEntry, ...] = Field(
+        default=(), description="Who approved what, once it is settled."
+    )
     added: tuple[str, ...] = Field(default=(), description="What it changed on the node.")
     undone: tuple[str, ...] = Field(default=(), description="What of that was taken back.")
 
@@ -196,17 +203,28 @@ def hold(record: Remediation, decision: Decision, now: float) -> Remediation:
 
 
 def approve(record: Remediation, patch: PatchNode, facts: NodeFacts) -> Remediation:
-    """Take in the approvals that a write used up."""
+    """Take in the approvals that a write removed, each as what it was: used, or not."""
     if isinstance(patch.approvals, Unset):
         return record
-    used = [
-        ApprovalEntry(policy=one.policy, step=one.step + 1, by=one.by, at=one.at)
+    settled = [
+        ApprovalEntry(
+            policy=one.policy, step=one.step + 1, by=one.by, at=one.at, used=_used(one, patch)
+        )
         for one in facts.approvals
         if one not in patch.approvals and one.session == record.spec.session and one.step >= 0
     ]
     known = record.status.approvals
-    fresh = tuple(one for one in used if one not in known)
+    fresh = tuple(one for one in settled if one not in known)
     return _with(record, approvals=(*known, *fresh)) if fresh else record
+
+
+def _used(given: Approval, patch: PatchNode) -> bool:
+    """Tell whether the session that a write puts on the node says that a step went on by it."""
+    hold = patch.session.hold(given.policy) if isinstance(patch.session, Session) else None
+    return hold is not None and any(
+        one.step == given.step and one.result is Result.DONE and one.note == given.note
+        for one in hold.results
+    )
 
 
 def finish(

@@ -92,6 +92,16 @@ def test_an_approval_lets_it_go_on_once() -> None:
     assert told(made)
 
 
+def test_the_record_of_a_step_has_the_words_of_its_approval_however_long() -> None:
+    """By them the record of the session tells an approval that was used from one that was not."""
+    made = bench({"cordon": {}}, {"approve": {}}, LAST)
+    made.one(seconds=1.0)
+    given = approval(made, by="a" * 200, at="b" * 200)
+    made.change(approvals=(given,))
+    made.one()
+    assert hold(made).results[1].note == given.note
+
+
 @pytest.mark.parametrize(
     "other",
     [{"session": "earlier"}, {"policy": "other"}, {"step": 0}, {"until": START - 1.0}],

@@ -33,7 +33,13 @@ AT = 1_700_000_000.0
 
 def session(uid: str = "u1", *, ident: str = "", step: int = 0, **fields: Any) -> Session:
     results = tuple(
-        StepResult(step=n, action=action, result=Result.DONE, at=AT + n)
+        StepResult(
+            step=n,
+            action=action,
+            result=Result.DONE,
+            at=AT + n,
+            note="approved by eve at now" if action == "approve" else "",
+        )
         for n, action in enumerate(["cordon", "approve", "drain"][:step])
     )
     state = HoldState.DONE if step == 3 else HoldState.RUNNING
@@ -150,10 +156,13 @@ class Scene:
 def whole_life(scene: Scene) -> None:
     """Cordoned, held by an approval, approved by Eve, drained, recovered."""
     tell = scene.chronicle
-    approval = Approval("u1-1", "xid-79", 1, "eve", "now", "then")
+    approvals = (
+        Approval("u1-1", "xid-79", 1, "bob", "now", "earlier"),
+        Approval("u1-1", "xid-79", 1, "eve", "now", "then"),
+    )
     tell.written_to(patch(session(step=1), unschedulable=True, action="cordon"), facts(None))
     tell.decided(held("approval"))
-    given = facts(session(step=1), approvals=(approval,))
+    given = facts(session(step=1), approvals=approvals)
     tell.written_to(patch(session(step=2), approvals=(), action="record"), given)
     tell.decided(held())
     last = session(step=3)
@@ -192,9 +201,26 @@ async def test_a_session_from_its_beginning_to_its_end() -> None:
         ("approval", "by approval")
     ]
     assert status["holds"][0]["until"]
-    assert [(one["step"], one["by"]) for one in status["approvals"]] == [(2, "eve")]
+    assert [(one["step"], one["by"], one.get("used", True)) for one in status["approvals"]] == [
+        (2, "bob", False),
+        (2, "eve", True),
+    ]
     assert (status["added"], status["undone"]) == (["cordon"], ["cordon"])
     assert scene.server.calls == ["list", "create", "status"]  # written once, though told often
+
+
+@pytest.mark.parametrize("how", ["ended", "let go", "approved before, and again"])
+async def test_an_approval_that_no_step_went_on_by_is_recorded_as_not_used(how: str) -> None:
+    scene, at = Scene(), 2 if "before" in how else 1
+    scene.chronicle.written_to(patch(session(step=at)), facts(None))
+    given = Approval("u1-1", "xid-79", 1, "eve", "later", "then")
+    after = {"ended": None, "let go": session(holds=())}.get(how, session(step=2))
+    scene.chronicle.written_to(
+        patch(after, approvals=()), facts(session(step=at), approvals=(given,))
+    )
+    await scene.settle()
+    (entry,) = scene.status()["approvals"]
+    assert (entry["step"], entry["by"], entry["used"]) == (2, "eve", False)
 
 
 async def test_who_ended_it_by_hand_is_said() -> None:

@@ -2,9 +2,12 @@
 
     settings --> cluster, policies --> API server --> mirrors synced --> lease --> Term
 
-A follower keeps its mirrors warm, so that taking over costs nothing but the settling
-time. The process ends with 0 after SIGTERM or SIGINT (writes under way finished, the
-lease released), and with 1, and one sentence, when it cannot or may not go on.
+A follower keeps its mirrors warm and follows the policies as a leader does, so that taking over
+costs nothing but the settling time. When the lease is ours they are read once more: to lead by
+yesterday's policies is to undo what the leader before began by today's.
+
+The process ends with 0 after SIGTERM or SIGINT (writes under way finished, the lease released),
+and with 1, and one sentence, when it cannot or may not go on.
 """
 
 from __future__ import annotations
@@ -161,6 +164,7 @@ class Controller:
             if has.policy_objects is not None:
                 background.append(tasks.create_task(has.policy_objects.mirror.run()))
             background.append(tasks.create_task(self._feed(has, mirrors)))
+            background.append(tasks.create_task(self._follow_policies(has, mirrors)))
             async with self._web(has, mirrors) as web, self._webhook(has, mirrors) as port:
                 self.port, self.webhook_port = web.port, port
                 leading = tasks.create_task(self._lead(has, mirrors))
@@ -181,14 +185,23 @@ class Controller:
         if self._feeds is not None:
             await self._feeds.run()
 
+    async def _follow_policies(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
+        """Take in changes of the policies, whoever leads."""
+        await mirrors[0].synced.wait()
+        async for found in self._watcher.changes():
+            has.board.use(one.policy for one in found.policies.values())
+            if self._term is not None:
+                self._term.use(found)
+
     async def _lead(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
         for mirror in mirrors:
             await _synced(mirror)
         if has.policy_objects is not None:
             await has.policy_objects.wait(POLICIES_SECONDS)
-            self._watcher.load()
+            await self._watcher.refresh()
         _log.info("synced", nodes=len(has.fleet), gpu_nodes=sum(f.gpu for f in has.fleet.all()))
         async with has.elector.lead():
+            await self._watcher.refresh()
             self._term = Term(has)
             await self._term.run()
 

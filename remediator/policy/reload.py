@@ -252,11 +252,21 @@ class PolicyWatcher:
         self._sleep = sleep
         self._taken: Stamps | None = None
         self._seen: Stamps | None = None
+        self._reading = asyncio.Lock()
         self.current = PolicySet()
 
     def load(self) -> PolicySet:
         """Read everything now, whatever the times say. Blocks for the reading."""
         return self._load(self._others())
+
+    async def refresh(self) -> PolicySet:
+        """Read everything now, as `load` does, while `changes` goes on.
+
+        Not waited for until it came to rest: who asks, acts on it now. A file that is half-written
+        is an error, which takes nothing, and is read again.
+        """
+        async with self._reading:
+            return await asyncio.to_thread(self._load, self._others())
 
     def _load(self, others: Contents | None) -> PolicySet:
         """Read the files, and take the others as they were last known."""
@@ -290,7 +300,8 @@ class PolicyWatcher:
         """Yield the state after each change, forever. `load` comes first."""
         while True:
             await self._sleep(self._poll)
-            changed = await asyncio.to_thread(self._look, self._others())
+            async with self._reading:
+                changed = await asyncio.to_thread(self._look, self._others())
             if changed is not None:
                 yield changed
 

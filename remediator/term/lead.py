@@ -17,7 +17,6 @@ from remediator.decide.core import ActivePolicy, Policies, World
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.ledger import Ledger
 from remediator.decide.topics import Topics
-from remediator.engine import Engine
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import ApiError
 from remediator.kube.events import EventRecorder
@@ -163,7 +162,6 @@ class Term:
                     self._memory.run(),
                     self._publisher.run(),
                     self._marks.sweep(),
-                    self._follow_policies(engine),
                     self._control.answer_resets(),
                     sweep_jobs(has, control=self._control),
                     self._tick(),
@@ -176,7 +174,7 @@ class Term:
                 )
             ]
             self._control.follow()
-            self._use(engine, has.watcher.current)
+            self.use(has.watcher.current)
             has.board.on_refused = self._tell_refused
             for source, refusal in has.board.named_refusals():
                 self._tell_refused(source, refusal)
@@ -199,12 +197,10 @@ class Term:
 
     # -- what changes meanwhile -------------------------------------------------------------
 
-    async def _follow_policies(self, engine: Engine) -> None:
-        async for changed in self._has.watcher.changes():
-            self._use(engine, changed)
-
-    def _use(self, engine: Engine, found: PolicySet) -> None:
-        """Put these policies in force."""
+    def use(self, found: PolicySet) -> None:
+        """Put these policies in force; before there is an engine, `run` takes what is current."""
+        if self._parts is None:
+            return
         for file, text in found.problem_texts():
             _log.error("policy_problem", file=file, problem=text)
         active = {
@@ -212,7 +208,7 @@ class Term:
         }
         _log.info("policies_in_force", policies={n: a.policy.version for n, a in active.items()})
         self._has.board.use(one.policy for one in found.policies.values())
-        engine.set_policies(Policies(active))
+        self._parts.engine.set_policies(Policies(active))
         self._publisher.touch()
 
     def _control_changed(self) -> None:

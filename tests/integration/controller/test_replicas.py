@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from testbed.api import Json
 from testbed.faultproxy import FaultProxy, Hang
+from testbed.manifests import DEPLOY, apply, read, relocated
 
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ pytestmark = pytest.mark.cluster
 
 POD = "authentication.kubernetes.io/pod-name"
 MAIN = "from remediator.cli import main; main()"
+
+TEMPLATE: Json = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {},
+    "spec": {"template": {"spec": {"containers": [{"name": "reset", "image": "example/reset"}]}}},
+}
 
 Start = Callable[..., "Process"]
 
@@ -237,6 +246,72 @@ def test_a_follower_whose_clock_leaps_leaves_the_leader_alone(
     assert proxy.count("PATCH") == 0
     assert {pod for node in nodes for pod in writers(site, node)} == {one.pod}
     assert_each_change_once(site, *nodes)
+
+
+def test_the_next_leader_knows_a_policy_that_is_younger_than_itself(
+    site: Site, start: Start
+) -> None:
+    """Else it would take the policy for gone, end its session and begin the work again."""
+    path = f"/apis/batch/v1/namespaces/{site.cluster.namespace}/jobs"
+    (site.folder / "reset.yaml").write_text(json.dumps(TEMPLATE), encoding="utf-8")
+    apply(
+        site.cluster.api,
+        relocated(read(DEPLOY / "controller" / "optional" / "jobs.yaml"), site.cluster.namespace),
+    )
+    site.config(templates={"reset": {"file": "reset.yaml"}}, rates={"job": "9/1m"})
+    lease = ("--lease-duration=5m", "--renew-deadline=2m")
+    one = start("one", *lease)
+    site.wait(lambda: holder(site) == "one", "leader")
+    two = start("two", *lease)
+    site.wait(lambda: synced(two), "warm follower")
+    node = site.node()
+    job = {"job": {"template": "reset"}, "timeout": "10m"}
+    site.policy("younger", when=[{"xid": {"codes": [48]}}], steps=[{"cordon": {}}, job])
+    site.says(node, 48)
+    (made,) = site.wait(lambda: site.cluster.api.get(path)["items"], "the Job")
+    before = site.session(node)
+    assert before is not None
+
+    one.signal(signal.SIGTERM)
+    site.wait(lambda: holder(site) == "two", "the second leader")
+    witness = site.node()
+    site.says(witness, 79)
+    site.wait(lambda: site.cordoned(witness), "cordon by the second leader")
+    site.says(node, 48)  # has it look at the node once more
+
+    def adopted() -> bool:
+        shown = site.status_of(node)
+        return shown is not None and "younger" in json.dumps(shown)
+
+    site.wait(adopted, "the session in the second leader's status")
+    (now,) = site.cluster.api.get(path)["items"]
+    after = site.session(node)
+    assert after is not None
+    assert now["metadata"]["uid"] == made["metadata"]["uid"]
+    assert after["id"] == before["id"]
+    assert not site.history(node).get("sessions")
+    assert one.ended() == 0
+
+
+def test_the_next_leader_does_nothing_by_a_policy_that_is_gone(site: Site, start: Start) -> None:
+    site.policy("removed", when=[{"xid": {"codes": [48]}}])
+    lease = ("--lease-duration=5m", "--renew-deadline=2m")
+    one = start("one", *lease)
+    site.wait(lambda: holder(site) == "one", "leader")
+    two = start("two", *lease)
+    site.wait(lambda: synced(two), "warm follower")
+    (site.policies / "removed.yaml").unlink()
+
+    one.signal(signal.SIGTERM)
+    site.wait(lambda: holder(site) == "two", "the second leader")
+    asked, witness = site.node(), site.node()
+    site.says(asked, 48)
+    site.says(witness, 79)
+    site.wait(lambda: site.cordoned(witness), "cordon by the policy that is left")
+
+    assert not site.cordoned(asked)
+    assert writers(site, asked) == []
+    assert one.ended() == 0
 
 
 def looked(proxy: FaultProxy, times: int) -> bool:

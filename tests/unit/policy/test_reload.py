@@ -260,6 +260,18 @@ async def test_changes_come_one_by_one(tmp_path: Path) -> None:
     assert watched.current is state
 
 
+async def test_a_refresh_does_not_wait_for_the_next_look(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(policy("a"))
+    watched = watcher(tmp_path)
+    watched.load()
+    (tmp_path / "b.yaml").write_text(policy("b"))
+    (tmp_path / "a.yaml").write_text("spec: {")  # half-written: takes nothing
+    assert list((await watched.refresh()).policies) == ["a", "b"]
+    (tmp_path / "a.yaml").unlink()
+    assert list((await watched.refresh()).policies) == ["b"]
+    assert watched.look() is None
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_what_does_not_exist_is_said_at_start(tmp_path: Path, kind: str) -> None:
     state = watcher(tmp_path / kind).load()

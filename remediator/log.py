@@ -43,6 +43,10 @@ _MAY_HOLD_SECRET: Final = re.compile(r"(?i)bearer|basic|://|[?&]")
 """In every text that `_SECRET_TEXT` would change: one look instead of three for the others."""
 _SHORTEST: Final = 10
 """``http://:p@`` is the shortest text with a secret."""
+_SUSPICIOUS: Final = re.compile(
+    r"(?i)token|secret|passw|authorization|key|cookie|credential|bearer|basic|://|[?&]"
+)
+"""In every line of which `mask` would hide something: most lines need no second look."""
 
 
 def configure_logging(
@@ -82,6 +86,8 @@ def configure_logging(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(number)
+    # No line names the thread or process it comes from, so nobody needs to find it out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a scrape is no news
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -131,8 +137,15 @@ def _rendering(*, console: bool, colors: bool) -> list[Any]:
             ),
         ]
     without_locals = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    return [
-        structlog.processors.ExceptionRenderer(without_locals),
-        mask,
-        structlog.processors.JSONRenderer(default=str),
-    ]
+    return [structlog.processors.ExceptionRenderer(without_locals), _as_json]
+
+
+def _as_json(logger: Any, method: str, event: MutableMapping[str, Any]) -> str | bytes:
+    """Render a line; what may hold a secret, or too much, is masked field by field."""
+    text = _JSON(logger, method, event)
+    if len(text) <= MAX_FIELD and _SUSPICIOUS.search(str(text)) is None:
+        return text
+    return _JSON(logger, method, mask(logger, method, event))
+
+
+_JSON: Final = structlog.processors.JSONRenderer(default=str)

@@ -139,8 +139,8 @@ def name_of(session: str) -> str:
 
 
 def begin(session: Session, *, node: str) -> Remediation:
-    """Return the record of a session that is on a node."""
-    record = Remediation(
+    """Return an empty record for a session that is on a node; `follow` fills it."""
+    return Remediation(
         spec=RemediationSpec.model_validate(
             {
                 "node": node,
@@ -152,7 +152,6 @@ def begin(session: Session, *, node: str) -> Remediation:
             }
         )
     )
-    return follow(record, session)
 
 
 def follow(record: Remediation, session: Session, patch: PatchNode | None = None) -> Remediation:

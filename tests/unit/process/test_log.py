@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
-from remediator.log import MAX_FIELD, configure_logging
+from remediator.log import MAX_FIELD, _as_json, configure_logging, mask
 from remediator.settings import LogFormat, LogLevel
 
 
@@ -105,3 +107,33 @@ def test_a_key_is_no_secret_and_an_endless_field_is_cut() -> None:
     (line,) = lines(stream)
     assert line["key"] == "session/1"
     assert len(line["text"]) < MAX_FIELD + 20
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["url", "why", "api_key", "x_Token", "Cookie", "after", "credentials"]),
+        st.recursive(
+            st.sampled_from(
+                [
+                    "Bearer abcdefgh12",
+                    "https://u:p@h/",
+                    "/a?token=1&x",
+                    "BASIC YWxhZGRpbg==",
+                    "k",
+                    "",
+                ]
+            )
+            | st.text(max_size=20)
+            | st.integers(),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(st.sampled_from(["password", "why"]), inner, max_size=2)
+            ),
+            max_leaves=4,
+        ),
+        max_size=4,
+    )
+)
+def test_the_quick_look_at_a_line_lets_nothing_through(fields: dict[str, Any]) -> None:
+    written = json.loads(_as_json(None, "info", dict(fields)))
+    assert written == json.loads(json.dumps(mask(None, "info", fields), default=str))

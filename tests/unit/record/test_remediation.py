@@ -344,7 +344,7 @@ async def test_what_waits_is_bounded() -> None:
 
 
 def test_holds_are_bounded_and_the_newest_stay() -> None:
-    record = begin(session(step=1), node="n")
+    record = follow(begin(session(step=1), node="n"), session(step=1))
     for number in range(MAX_HOLDS + 20):
         record = hold(record, held(f"guard-{number}"), AT + number)
     assert len(record.status.holds) == MAX_HOLDS
@@ -355,8 +355,8 @@ def test_holds_are_bounded_and_the_newest_stay() -> None:
 def test_a_policy_that_let_go_stays_in_the_record() -> None:
     both = session(step=1)
     other = replace(both.holds[0], policy="other")
-    record = begin(replace(both, holds=(both.holds[0], other)), node="n")
-    record = follow(record, both)
+    two = replace(both, holds=(both.holds[0], other))
+    record = follow(follow(begin(two, node="n"), two), both)
     assert [(one.policy, one.state) for one in record.status.policies] == [
         ("other", "left"),
         ("xid-79", "running"),

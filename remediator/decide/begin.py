@@ -38,7 +38,6 @@ from remediator.policy.plan import Plan, parse_plan
 
 
 TELL_HELD_AFTER: Final = 60.0
-TELL_BLOCKED_AFTER: Final = 3600.0
 ROOM_TO_BEGIN: Final = MAX_SESSION_BYTES // 2
 """Characters of a session, with the plan of a further policy. The rest is for results."""
 _QUIET_GUARDS: Final = frozenset(
@@ -159,21 +158,18 @@ def _new_session(draft: Draft) -> Session:
 
 
 def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
-    """Tell people once about a fatal fault that a guard holds, and again when it stays so.
+    """Tell people once about a fatal fault that a guard holds; of any, once it was held for long.
 
-    Of lesser faults they hear only when the budget has been used up for very long.
+    What is long, RemediatorConfig says (``tellHeldAfter``).
     """
     facts, policy = draft.facts, one.active.policy
     since = draft.ledger.held_since.get((policy.name, facts.uid))
     if since is None or verdict.guard in _QUIET_GUARDS:
         return
-    to = draft.channels(parse_plan(policy.plan))
-    telling = [(TELL_BLOCKED_AFTER, "still-held")]
-    if one.match.severity is Severity.FATAL:
-        telling.insert(0, (TELL_HELD_AFTER, "held"))
-    elif verdict.guard != "budget":
-        return
-    for after, word in telling:
+    fatal = one.match.severity is Severity.FATAL
+    telling = [(TELL_HELD_AFTER, "held")] if fatal else []
+    telling.append((draft.ledger.cluster.tell_held_after, "still-held"))
+    for after, word in sorted(telling):
         if draft.now < since + after:
             draft.look_at(since + after)
             return
@@ -181,9 +177,9 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
             f"{word}/{facts.uid}/{policy.name}/{since:.0f}",
             f"{facts.name}: {', '.join(one.match.reasons)}, {word.replace('-', ' ')}",
             f"Policy {policy.name} is held by {verdict.guard}: {verdict.reason}",
-            to=to,
+            to=draft.channels(parse_plan(policy.plan)),
             policy=policy.name,
-            urgency=Urgency.CRITICAL,
+            urgency=Urgency.CRITICAL if fatal else Urgency.WARNING,
             notice=True,
         )
 

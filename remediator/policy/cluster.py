@@ -133,6 +133,11 @@ class ClusterSpec(Model):
     )
     alertmanagers: tuple[Alertmanager, ...] = Field(
         default=(), strict=False, description="Where alerts come from."
+    tell_held_after: Duration = Field(
+        default=3600.0,
+        description="People are told once of a step that guards have held for this long; of a "
+        "fatal fault also after 1m.",
+    )
     )
     prometheus: tuple[Prometheus, ...] = Field(
         default=(),

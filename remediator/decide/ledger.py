@@ -86,6 +86,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
 class Entry:
     """What the ledger knows of one node."""
 
+    uid: str
     name: str
     scopes: tuple[Scope, ...]
     unavailable: bool = False
@@ -128,6 +129,7 @@ class Ledger:
         self.started = started
         self.pause: Pause | None = None
         self.nodes: dict[str, Entry] = {}
+        self._counted: dict[str, Entry] = {}
         self.total: Counter[Scope] = Counter()
         self.unavailable: Counter[Scope] = Counter()
         self.breakers: dict[str, OpenBreaker] = {}
@@ -173,7 +175,7 @@ class Ledger:
         scopes = scopes_of(facts)
         entry = self.nodes.get(facts.uid)
         if entry is None:
-            entry = self.nodes[facts.uid] = Entry(facts.name, scopes)
+            entry = self.nodes[facts.uid] = Entry(facts.uid, facts.name, scopes)
         elif entry.scopes == scopes:
             return entry
         else:
@@ -189,6 +191,7 @@ class Ledger:
     def forget(self, uid: str) -> None:
         """Drop a node that is gone, with everything remembered of it."""
         entry = self.nodes.pop(uid, None)
+        self._counted.pop(uid, None)
         self._admitted_at.pop(uid, None)
         if entry is not None:
             self.total.subtract(entry.scopes)
@@ -240,13 +243,15 @@ class Ledger:
                 self._changed = True
 
     def used_by(self, scope: Scope) -> list[Entry]:
-        """Return the nodes that take a place in a scope. Costs a walk; for messages only."""
-        return [one for one in self.nodes.values() if one.counted and scope in one.scopes]
+        """Return the nodes that take a place in a scope."""
+        return [one for one in self._counted.values() if scope in one.scopes]
 
     def _recount(self, entry: Entry, *, was: bool) -> None:
         if entry.counted and not was:
+            self._counted[entry.uid] = entry
             self.unavailable.update(entry.scopes)
         elif was and not entry.counted:
+            self._counted.pop(entry.uid, None)
             self.unavailable.subtract(entry.scopes)
             self._wake()
 

@@ -20,13 +20,15 @@ import logging
 import os
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remediator.kube.errors import ConfigError
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+
+T = TypeVar("T")
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CREDENTIALS_AGE = 60.0
@@ -57,17 +59,38 @@ class Credentials:
         self._context = context
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._reading: set[asyncio.Task[object]] = set()
         self._header = _authorization(loaded)
         self._due = clock() + _CREDENTIALS_AGE
 
     async def authorization(self) -> str:
-        """The header's value, "" for none (client certificate, or a proxy that adds it)."""
+        """The header's value, "" for none (client certificate, or a proxy that adds it).
+
+        Once in a while a call looks for a newer token, which may run a plugin and last. While it
+        does, and for a call that gave up waiting, the header before is good enough: if it is not,
+        the server says 401.
+        """
         if self._clock() >= self._due:
-            await self._refresh()
+            await self._outlasting(self._refresh())
         return self._header
 
     async def reload(self, refused: str) -> bool:
         """After a 401 for the header `refused`: read all anew; whether that changed anything."""
+        return await self._outlasting(self._reload(refused))
+
+    async def _outlasting(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for `work`, which goes on if the one who waits gives up: its news is for all."""
+        task = asyncio.create_task(work)
+        self._reading.add(task)
+        task.add_done_callback(self._read)
+        return await asyncio.shield(task)
+
+    def _read(self, task: asyncio.Task[object]) -> None:
+        self._reading.discard(task)
+        if not task.cancelled():
+            task.exception()  # is seen, also where nobody waits any more
+
+    async def _reload(self, refused: str) -> bool:
         async with self._lock:
             if self._header == refused:
                 self._configuration = await asyncio.to_thread(self._load)

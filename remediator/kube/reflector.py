@@ -74,7 +74,10 @@ class ReflectorTimings:
 
     Attributes:
         page_size: objects in one LIST answer; 250 nodes are about 6 MB of JSON.
-        list_timeout: for one page.
+        list_timeout: for one page. It may be longer than the lease allows between two renewals:
+            nothing is written while it lasts but with preconditions, renewals have connections
+            of their own, and a server so slow that a page takes 20 s must not be asked for
+            the first page for ever. How old the view is meanwhile, `staleness` says.
         watch_timeout: after which the server ends a watch; varied by 10 %, so that
             the watches of all replicas do not end together.
         read_timeout: silence after which a watch is taken for dead. The server sends

@@ -134,22 +134,28 @@ class ApiClient:
         Args:
             target: path and query, already escaped.
             compressed: let the server use gzip (worth it for lists only).
-            timeout: seconds until `TimedOut`; None for the client's default.
+            timeout: seconds until `TimedOut`, credentials included; None for the client's default.
 
         Raises:
             ApiError: the subclass says what to do.
         """
         seconds = self.timeout if timeout is None else timeout
+        authorization = None
         try:
-            authorization = await self._authorize()
-            headers = self._headers_for(content_type, accept, compressed=compressed)
-            status, answer, retry_after = await self._send(method, target, body, headers, seconds)
-            if status == _UNAUTHORIZED and await self._reload(authorization):
+            async with asyncio.timeout(seconds):
+                authorization = await self._authorize()
                 headers = self._headers_for(content_type, accept, compressed=compressed)
                 status, answer, retry_after = await self._send(
                     method, target, body, headers, seconds
                 )
+                if status == _UNAUTHORIZED and await self._reload(authorization):
+                    headers = self._headers_for(content_type, accept, compressed=compressed)
+                    status, answer, retry_after = await self._send(
+                        method, target, body, headers, seconds
+                    )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if authorization is None:
+                raise _no_credentials(method, target, seconds) from error
             raise _no_answer(method, target, error, seconds) from error
         if status < _BAD_REQUEST:
             return answer
@@ -176,10 +182,11 @@ class ApiClient:
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self.timeout, sock_read=read_timeout
         )
+        authorization = None
         try:
-            authorization = await self._authorize()
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(self.timeout):
+                    authorization = await self._authorize()
                     response = await stack.enter_async_context(
                         session.get(
                             self._url(target),
@@ -200,6 +207,8 @@ class ApiClient:
                         )
                 yield response.content.iter_any()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if authorization is None:
+                raise _no_credentials("GET", target, self.timeout) from error
             raise _no_answer("GET", target, error, read_timeout) from error
 
     async def _send(
@@ -280,6 +289,14 @@ class ApiClient:
         if self._session is None:
             raise RuntimeError("the client is closed: use it inside `async with`")
         return self._session
+
+
+def _no_credentials(method: str, target: str, seconds: float) -> TimedOut:
+    return TimedOut(
+        access_of(method, target),
+        message=f"no credentials within {seconds:g} s, nothing was sent: does the exec plugin"
+        " of the kubeconfig, or the volume of the token file, hang?",
+    )
 
 
 def _no_answer(method: str, target: str, error: Exception, seconds: float) -> ApiError:

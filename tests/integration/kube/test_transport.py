@@ -73,6 +73,55 @@ async def test_rotated_token_is_picked_up_after_a_401(cluster: Cluster, tmp_path
     assert body["kind"] == "NodeList"
 
 
+async def test_a_hung_plugin_holds_no_call_beyond_its_deadline(
+    cluster: Cluster, tmp_path: Path, eventually: Eventually
+) -> None:
+    runs, hold, plugin = tmp_path / "runs", tmp_path / "hold", tmp_path / "plugin"
+    made = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {
+            "token": cluster.controller_token(),
+            "expirationTimestamp": "2020-01-01T00:00:00Z",  # so that it is run again
+        },
+    }
+    plugin.write_text(
+        f"#!/bin/sh\necho >> {runs}\n"
+        f"while [ -e {hold} ]; do sleep 0.1; done\necho '{json.dumps(made)}'\n",
+        encoding="ascii",
+    )
+    plugin.chmod(0o700)
+    document = json.loads(cluster.kubeconfig_for("unused").read_text(encoding="utf-8"))
+    document["users"][0]["user"] = {
+        "exec": {
+            "apiVersion": made["apiVersion"],
+            "command": str(plugin),
+            "interactiveMode": "Never",
+        }
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    config = await load_config(kubeconfig=str(path))
+    credentials = config.credentials
+    assert credentials is not None
+
+    def times() -> int:
+        return len(runs.read_text(encoding="ascii").splitlines())
+
+    async with connect(config) as api:
+        hold.touch()
+        before, credentials._due = times(), 0.0
+        with pytest.raises(TimedOut, match=r"no credentials within 1 s.*exec plugin"):
+            await api.request("GET", "/api/v1/nodes?limit=1", timeout=1.0)
+        assert times() == before + 1
+        # It hangs still; the token of before is good.
+        await api.request("GET", "/api/v1/nodes?limit=1")
+        hold.unlink()
+        await eventually(lambda: not credentials._reading)
+        await api.request("GET", "/api/v1/nodes?limit=1")
+        assert times() == before + 1
+
+
 async def test_service_account_of_a_pod(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(cluster.controller_token() + "\n", encoding="ascii")
     (tmp_path / "ca.crt").write_bytes(cluster.plane.ca_file.read_bytes())

@@ -119,6 +119,11 @@ class ClusterSpec(Model):
         default=60.0,
         description="No new disruptive step for this long after the controller took over.",
     )
+    tell_held_after: Duration = Field(
+        default=3600.0,
+        description="People are told once of a step that guards have held for this long; of a "
+        "fatal fault also after 1m.",
+    )
     channels: dict[str, Channel] = Field(
         default_factory=dict,
         description="By the names that policies use. `log` always exists.",
@@ -133,11 +138,6 @@ class ClusterSpec(Model):
     )
     alertmanagers: tuple[Alertmanager, ...] = Field(
         default=(), strict=False, description="Where alerts come from."
-    tell_held_after: Duration = Field(
-        default=3600.0,
-        description="People are told once of a step that guards have held for this long; of a "
-        "fatal fault also after 1m.",
-    )
     )
     prometheus: tuple[Prometheus, ...] = Field(
         default=(),

@@ -199,11 +199,18 @@ def keep_waivers(draft: Draft, look: Look) -> None:
             f"{draft.facts.name}: still faulty",
             f"{waiver.instance} is still there an hour after: {waiver.why}. "
             "It is left to people; this is the only reminder.",
+            to=_channels(draft, look, waiver.policy),
             policy=waiver.policy,
         )
     if tuple(kept) != draft.history.waivers:
         draft.history = replace(draft.history, waivers=tuple(kept))
         draft.act("record", "", "waived faults brought up to date")
+
+
+def _channels(draft: Draft, look: Look, policy: str) -> tuple[str, ...]:
+    """Return where a policy's people are told by what it says now; nowhere if it is gone."""
+    one = look.matched.get(policy)
+    return () if one is None else draft.channels(parse_plan(one.active.policy.plan))
 
 
 def waived(history: History, policy: str, instances: tuple[str, ...]) -> bool:

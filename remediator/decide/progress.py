@@ -20,6 +20,7 @@ from remediator.decide.session import (
     Session,
     StepResult,
 )
+from remediator.policy.plan import parse_plan
 from remediator.policy.steps import OnFailure, Step
 
 
@@ -121,6 +122,7 @@ def failed(
         f"{message_key(session, hold, hold.step)}/failed",
         f"{name}: {step.action} {result.value}",
         f"{note}. {then}.",
+        to=draft.channels(parse_plan(hold.plan)),
         policy=hold.policy,
         urgency=Urgency.WARNING if goes_on else Urgency.CRITICAL,
     )

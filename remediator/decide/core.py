@@ -48,6 +48,10 @@ class Policies:
     """What is in force now, by name."""
 
     active: Mapping[str, ActivePolicy] = field(default_factory=dict)
+    sides: dict[tuple[NodeMode, Mode, World], _Side] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """What was found out about the modes of these policies."""
 
 
 def decide(
@@ -116,11 +120,19 @@ def _sides(
     for facts in nodes:
         if facts.mode in sides:
             continue
-        side = sides[facts.mode] = _Side([], [])
-        for active in policies.active.values():
-            world_of = _WORLD_OF.get(effective_mode(active.policy, facts, cluster))
-            (side.mine if world_of is world else side.others).append(active)
+        key = (facts.mode, cluster.mode, world)
+        if key not in policies.sides:
+            policies.sides[key] = _side(facts, policies, cluster, world)
+        sides[facts.mode] = policies.sides[key]
     return sides
+
+
+def _side(facts: NodeFacts, policies: Policies, cluster: ClusterSpec, world: World) -> _Side:
+    side = _Side([], [])
+    for active in policies.active.values():
+        world_of = _WORLD_OF.get(effective_mode(active.policy, facts, cluster))
+        (side.mine if world_of is world else side.others).append(active)
+    return side
 
 
 def _look(

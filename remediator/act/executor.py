@@ -97,6 +97,16 @@ class Works(Protocol):
         """Have exactly this work done on a node."""
 
 
+class Asks(Protocol):
+    """Asks the server what dry-run would get; see :mod:`remediator.act.server_dry_run`."""
+
+    def take(self, effect: Effect, facts: NodeFacts) -> None:
+        """Ask about an effect, or pass it on behind what is asked before it."""
+
+    def forget(self, uid: str) -> None:
+        """Drop all about a node that is gone."""
+
+
 class _Job(NamedTuple):
     """What a worker does for one node: effects, or (None) a look past the watch."""
 
@@ -114,6 +124,7 @@ class Executor:
         works: follows what takes time.
         writer, reader: the way to the nodes; the writer asks the fence before each write.
         workers: nodes that are written at the same time.
+        asks: the API server about what dry-run decides; None where nothing is to be sent.
     """
 
     def __init__(
@@ -129,6 +140,7 @@ class Executor:
         observer: Observer,
         works: Works,
         workers: int,
+        asks: Asks | None = None,
     ) -> None:
         self.overlay = Overlay()
         self.outdated: set[str] = set()
@@ -149,6 +161,7 @@ class Executor:
         self._observer = observer
         self._works = works
         self._workers = workers
+        self._asks = asks
         self._todo: asyncio.Queue[_Job | None] = asyncio.Queue(maxsize=2 * workers)
         self._told: dict[str, list[tuple[bool, str]]] = {}
         self._stopping = False
@@ -174,6 +187,8 @@ class Executor:
         self.doubtful.discard(facts.name)
         self.refused.pop(facts.name, None)
         self._works.want(facts.name, ())
+        if self._asks is not None:
+            self._asks.forget(facts.uid)
         for dry_run, key in self._told.pop(facts.name, ()):
             self._side(dry_run=dry_run).outcomes.pop(key, None)
 
@@ -199,14 +214,16 @@ class Executor:
     def pretend(self, facts: NodeFacts, effects: tuple[Effect, ...], now: float) -> None:
         """Carry out what dry-run decided: in memory. ``facts`` are the real ones."""
         for effect in effects:
-            if not isinstance(effect, PatchNode):
-                self._tell(effect, self._virtual, facts.name)
-                continue
-            before = self.overlay.view(facts)
-            if self.overlay.apply(effect, facts, now=now):
-                self._observer.written(effect, facts=before, verdict=Verdict.DONE, dry_run=True)
-                self._virtual.ledger.observe(self.overlay.view(facts), now)
-                self._queue.add(facts.name)
+            if isinstance(effect, PatchNode):
+                self._pretend_patch(effect, facts, now)
+            elif self._asks is not None:
+                self._asks.take(effect, facts)
+            else:
+                self.told(effect, facts.name)
+
+    def told(self, effect: Effect, name: str) -> None:
+        """Pass a message or Event of dry-run on."""
+        self._tell(effect, self._virtual, name)
 
     def release(self, name: str) -> None:
         """Give a node back to the queue: all is done."""
@@ -233,6 +250,17 @@ class Executor:
             self._queue.add(work.node)
 
     # -- the workers ------------------------------------------------------------------------
+    def _pretend_patch(self, patch: PatchNode, facts: NodeFacts, now: float) -> None:
+        before = self.overlay.view(facts)
+        if not self.overlay.apply(patch, facts, now=now):
+            return
+        if self._asks is not None:
+            self._asks.take(patch, before)
+        else:
+            self._observer.written(patch, facts=before, verdict=Verdict.DONE, dry_run=True)
+        self._virtual.ledger.observe(self.overlay.view(facts), now)
+        self._queue.add(facts.name)
+
 
     async def _work(self) -> None:
         while (job := await self._todo.get()) is not None:

@@ -183,6 +183,7 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
     held = "; ".join(
         [
             *(_work(one, now) for one in node.work),
+            *node.server,
             *(f"{hold.guard}: {hold.reason}" for hold in node.holds),
         ]
     )

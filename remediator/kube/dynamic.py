@@ -49,11 +49,15 @@ class ObjectApi:
     Args:
         api: the transport.
         check: called right before each write; raises when we may not write.
+        server_dry_run: let the server check and answer everything, and store nothing.
     """
 
-    def __init__(self, *, api: ApiClient, check: Callable[[], None]) -> None:
+    def __init__(
+        self, *, api: ApiClient, check: Callable[[], None], server_dry_run: bool = False
+    ) -> None:
         self._api = api
         self._check = check
+        self._dry = server_dry_run
         self._resources: dict[Kind, _Resource] = {}
 
     async def namespaced(self, kind: Kind) -> bool:
@@ -74,7 +78,8 @@ class ObjectApi:
         path = await self._path(kind, metadata.get("namespace", ""))
         body = msgspec.json.encode(obj)
         self._check()
-        answer = await self._api.request("POST", f"{path}?fieldManager={FIELD_MANAGER}", body)
+        query = f"?fieldManager={FIELD_MANAGER}" + ("&dryRun=All" if self._dry else "")
+        answer = await self._api.request("POST", f"{path}{query}", body)
         return _object(answer)
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Json | None:
@@ -88,7 +93,9 @@ class ObjectApi:
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete exactly this object, and in the background what it owns. Raises ApiError."""
         path = await self._path(kind, namespace, name)
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        options: Json = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        if self._dry:  # in the body: where there is one, the query does not count
+            options["dryRun"] = ["All"]
         self._check()
         try:
             await self._api.request("DELETE", path, msgspec.json.encode(options))

@@ -183,11 +183,19 @@ class ApiPods:
     Args:
         api: the transport.
         check: called right before each write; raises when we may not write.
+        server_dry_run: let the server check and answer everything, and end no pod.
     """
 
-    def __init__(self, *, api: ApiClient, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        api: ApiClient,
+        check: Callable[[], None] = lambda: None,
+        server_dry_run: bool = False,
+    ) -> None:
         self._api = api
         self._check = check
+        self._dry = server_dry_run
 
     async def list_pods(self, node: str) -> tuple[list[Pod], dict[str, str]]:
         """The pods of a node; and those that cannot be read, with what is odd about each.
@@ -228,7 +236,7 @@ class ApiPods:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": pod.namespace, "name": pod.name.partition("/")[2]},
-            "deleteOptions": _delete_options(pod, grace),
+            "deleteOptions": self._options(pod, grace),
         }
         self._check()
         await self._api.request("POST", f"{_path(pod)}/eviction", msgspec.json.encode(body))
@@ -239,16 +247,17 @@ class ApiPods:
         Raises:
             ApiError: it was not done.
         """
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", **_delete_options(pod, grace)}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", **self._options(pod, grace)}
         self._check()
         await self._api.request("DELETE", _path(pod), msgspec.json.encode(body))
 
-
-def _delete_options(pod: Pod, grace: float | None) -> dict[str, object]:
-    options: dict[str, object] = {"preconditions": {"uid": pod.uid}}
-    if grace is not None:
-        options["gracePeriodSeconds"] = int(grace)
-    return options
+    def _options(self, pod: Pod, grace: float | None) -> dict[str, object]:
+        options: dict[str, object] = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = int(grace)
+        if self._dry:  # in the body: of a deletion the query does not count beside one
+            options["dryRun"] = ["All"]
+        return options
 
 
 def _path(pod: Pod) -> str:

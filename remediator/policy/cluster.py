@@ -7,6 +7,7 @@ itself (addresses, kubeconfig, lease) are :mod:`remediator.settings`.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -33,6 +34,13 @@ DEFAULT_BUDGETS: Final = (
     Budget.model_construct(max_unavailable=Amount(10, percent=True), per=BudgetPer.CLUSTER),
 )
 """What holds where neither RemediatorConfig nor the policy sets a budget."""
+
+
+class DryRun(StrEnum):
+    """What a dry run asks of the API server."""
+
+    CLIENT = "Client"
+    SERVER = "Server"
 
 
 class Pools(Model):
@@ -86,6 +94,12 @@ class ClusterSpec(Model):
         default=Mode.DRY_RUN,
         strict=False,
         description="The most that any policy may do.",
+    )
+    dry_run: DryRun = Field(
+        default=DryRun.CLIENT,
+        strict=False,
+        description="Client: a dry run sends nothing. Server: it sends its requests with"
+        " dryRun=All, and says which would be refused.",
     )
     gpu_nodes: LabelSelector = Field(
         default_factory=lambda: LabelSelector.model_validate(

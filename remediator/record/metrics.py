@@ -51,6 +51,13 @@ class Metrics:
             ["policy", "action", "mode", "result"],
             registry=registry,
         )
+        self.dry_run_answers = Counter(
+            "remediation_dry_run_answers",
+            "Answers of the API server to what server dry-run asked, by action and result"
+            " (accepted, held, refused, unknown).",
+            ["action", "result"],
+            registry=registry,
+        )
         self.blocked = Counter(
             "remediation_blocked",
             "Times that a guard began to hold a policy's next step on a node.",
@@ -225,6 +232,10 @@ class Metrics:
         """Count a write to a node."""
         mode = "dry_run" if dry_run else "enforce"
         self.actions.labels(patch.policy, patch.action, mode, result.value).inc()
+
+    def dry_run_answered(self, action: str, result: str) -> None:
+        """Count an answer (`remediator.act.server_dry_run.Answers`)."""
+        self.dry_run_answers.labels(action, result).inc()
 
     def cordoned(self, *, seconds: float) -> None:
         """Take in how long it took from the match to the cordon."""

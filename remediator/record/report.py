@@ -53,6 +53,8 @@ class WorldView:
     decisions: Mapping[str, Decision]
     progress: Mapping[str, str] = field(default_factory=dict)
     """Of the work under way, by its key."""
+    server: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What server dry-run found out, by UID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ def _node(decision: Decision, facts: NodeFacts | None, world: WorldView) -> Node
         unschedulable=facts.unschedulable if facts else False,
         session=known.id if known else "",
         since=known.started if known else None,
+        server=world.server.get(decision.uid, ()),
     )
 
 

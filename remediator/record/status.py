@@ -79,6 +79,8 @@ class NodeStatus(_Part, frozen=True, kw_only=True):
     """Id of the session, if there is one."""
     since: float | None = None
     """When the session began."""
+    server: tuple[str, ...] = ()
+    """What the API server said to server dry-run, where it was not a plain yes."""
 
 
 class BudgetStatus(_Part, frozen=True, kw_only=True):

@@ -64,9 +64,12 @@ class Control:
 
     def may_write(self) -> bool:
         """Tell whether anything of ours beside sessions may be written to nodes, or deleted."""
-        ledger = self._real.ledger
-        paused = ledger.pause is not None and ledger.pause.all
-        return ledger.cluster.mode is Mode.ENFORCE and not paused
+        return self._real.ledger.cluster.mode is Mode.ENFORCE and not self.silent()
+
+    def silent(self) -> bool:
+        """Tell whether people said that nothing at all is to be sent."""
+        pause = self._real.ledger.pause
+        return pause is not None and pause.all
 
     def wanted(self, facts: NodeFacts | None) -> frozenset[str] | None:
         """Return the work that a node's session wants; None: nothing of it may be touched now."""

@@ -120,9 +120,10 @@ class Term:
                 ),
                 messages_changed=self._messages.touch,
                 news=self._publisher.touch,
+                silent=self._control.silent,
             )
             self._parts = parts
-            self._view.of(executor=parts.executor, outbox=parts.outbox, works=parts.works)
+            self._view.of(parts)
             try:
                 await self._work(parts)
             finally:
@@ -167,9 +168,9 @@ class Term:
                     self._tick(),
                     self._announce(),
                     *(
-                        view.run()
-                        for view in (self._chronicle, self._policy_statuses)
-                        if view is not None
+                        one.run()
+                        for one in (self._chronicle, self._policy_statuses, parts.server)
+                        if one is not None
                     ),
                 )
             ]

@@ -13,18 +13,25 @@ from dataclasses import dataclass
 import aiohttp
 
 from remediator.act.channels import make_channels
+from remediator.act.drain.rate import EvictionRate
 from remediator.act.executor import Executor, Observer
+from remediator.act.made import Templates
 from remediator.act.outbox import Outbox
+from remediator.act.probes import make_probes
+from remediator.act.server_dry_run import ServerDryRun
 from remediator.act.side import Side
 from remediator.act.work import Worker, Works
 from remediator.act.workers import make_workers
+from remediator.decide.decision import Effect
 from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.topics import Topics
 from remediator.engine import Engine
 from remediator.kube.dynamic import ObjectApi
 from remediator.kube.patch import ApiNodeWriter
+from remediator.kube.pods import ApiPods
 from remediator.kube.read import ApiNodeReader
 from remediator.kube.workqueue import WorkQueue
+from remediator.policy.cluster import DryRun
 from remediator.term.resources import Resources
 
 
@@ -36,6 +43,8 @@ class Parts:
     works: Works
     executor: Executor
     engine: Engine
+    server: ServerDryRun | None
+    """Asks the API server about what dry-run decides, if that is wanted."""
 
 
 def make_parts(
@@ -49,6 +58,7 @@ def make_parts(
     observer: Observer,
     messages_changed: Callable[[], None],
     news: Callable[[], None],
+    silent: Callable[[], bool],
 ) -> Parts:
     """Return the parts of one term.
 
@@ -62,6 +72,7 @@ def make_parts(
         observer: told of all that is decided and written.
         messages_changed: called when a message is to be remembered, or no longer.
         news: called when there is something new to show.
+        silent: whether nothing may be sent to the API server now.
     """
     outbox = Outbox(
         channels=make_channels(
@@ -89,6 +100,15 @@ def make_parts(
         ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
         news=news,
     )
+    server = None
+    if has.cluster.dry_run is DryRun.SERVER:
+        server = _server_dry_run(
+            has,
+            silent=silent,
+            tell=lambda effect, name: executor.told(effect, name),  # noqa: PLW0108 - as above
+            observer=observer,
+            news=news,
+        )
     queue = WorkQueue()
     executor = Executor(
         fleet=has.fleet,
@@ -101,6 +121,7 @@ def make_parts(
         observer=observer,
         works=works,
         workers=has.workers,
+        asks=server,
     )
     engine = Engine(
         fleet=has.fleet,
@@ -112,4 +133,32 @@ def make_parts(
         clock=has.clock,
         alerts_to=has.cluster.alerts_to,
     )
-    return Parts(outbox=outbox, works=works, executor=executor, engine=engine)
+    return Parts(outbox=outbox, works=works, executor=executor, engine=engine, server=server)
+
+
+def _server_dry_run(
+    has: Resources,
+    *,
+    silent: Callable[[], bool],
+    tell: Callable[[Effect, str], None],
+    observer: Observer,
+    news: Callable[[], None],
+) -> ServerDryRun:
+    check, evictions = has.elector.check, has.cluster.evictions
+    return ServerDryRun(
+        writer=ApiNodeWriter(api=has.api, check=check, server_dry_run=True),
+        probes=make_probes(
+            objects=ObjectApi(api=has.api, check=check, server_dry_run=True),
+            pods=ApiPods(api=has.drains, check=check, server_dry_run=True),
+            rate=EvictionRate(per_second=evictions.per_second, burst=evictions.burst),
+            templates=Templates(has.cluster.templates, folder=has.folder),
+            namespace=has.namespace,
+            clock=has.clock,
+        ),
+        nodes=has.fleet,
+        silent=silent,
+        tell=tell,
+        observer=observer,
+        counts=has.metrics,
+        news=news,
+    )

@@ -7,6 +7,7 @@ from typing import Final
 
 from remediator.act.executor import Executor
 from remediator.act.outbox import Outbox
+from remediator.act.server_dry_run import ServerDryRun
 from remediator.act.side import Side
 from remediator.act.work import Works
 from remediator.decide.core import ActivePolicy
@@ -14,6 +15,7 @@ from remediator.policy.model import Mode
 from remediator.policy.reload import PolicySet
 from remediator.record.report import Surroundings, WorldView, build_status, session_counts
 from remediator.record.status import OutboxStatus, PolicyProblem, PolicyStatus, Status
+from remediator.term.parts import Parts
 from remediator.term.resources import Resources
 
 
@@ -37,14 +39,16 @@ class View:
         self._executor: Executor | None = None
         self._outbox: Outbox | None = None
         self._works: Works | None = None
+        self._server: ServerDryRun | None = None
         self.notes: tuple[str, ...] = ()
         """What the beginning of the term found amiss."""
         self.document: Status | None = None
         """The latest one."""
 
-    def of(self, *, executor: Executor, outbox: Outbox, works: Works) -> None:
+    def of(self, parts: Parts) -> None:
         """Show these, too, from now on."""
-        self._executor, self._outbox, self._works = executor, outbox, works
+        self._executor, self._outbox = parts.executor, parts.outbox
+        self._works, self._server = parts.works, parts.server
 
     def status(self) -> Status:
         """Build the document, and set the metrics that restate it."""
@@ -79,6 +83,7 @@ class View:
             },
             decisions=side.decisions,
             progress=self._works.progress if self._works is not None and not side.dry_run else {},
+            server=self._server.notes if self._server is not None and side.dry_run else {},
         )
 
     def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:

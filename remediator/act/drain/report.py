@@ -102,6 +102,17 @@ def lines(progress: Progress, now: float) -> Iterator[str]:
         yield f"passed over: {pod} (terminating, and the node is not ready)"
 
 
+def trial(left: Sequence[Left], now: float) -> str:
+    """Say in one line what became of evictions that the server was only asked about."""
+    groups = by_cause(left)
+    going = sum(len(these) for cause, these in groups if cause is Cause.TURN)
+    parts = [f"{going} of {len(left)} pods would be evicted"]
+    for cause, these in groups:
+        if cause is not Cause.TURN:
+            parts.append(f"{len(these)} {_WORDS[cause]}: {_names(these, now)}")
+    return "; ".join(parts)
+
+
 def ending(progress: Progress) -> str:
     """Say how a finished drain ended, for the record."""
     said = f"{progress.gone} pods gone, {len(progress.skipped)} left in place"

@@ -28,6 +28,11 @@ tools: $(STAMP) ## Build or find the real control plane (kube-apiserver, etcd, .
 demo: tools ## The main job on a real API server: a GPU falls off the bus, its node is cordoned, and comes back; a taint, a drain, a storm
 	$(PY) -m demo
 
+POLICIES ?= policies
+.PHONY: sandbox
+sandbox: tools ## A toy cluster to try policies on: POLICIES=folder, CONFIG=RemediatorConfig file, NODES=5
+	@$(PY) -m demo.sandbox --policies $(POLICIES) $(if $(CONFIG),--config $(CONFIG)) $(if $(NODES),--nodes $(NODES))
+
 .PHONY: test
 test: tools ## All tests, on the real control plane
 	$(PY) -m pytest $(ARGS)

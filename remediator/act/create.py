@@ -10,7 +10,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from remediator.act.made import NotMadeError, Templates, kind_of, make, name_of, object_of
+from remediator.act.made import (
+    LateError,
+    NotMadeError,
+    Templates,
+    kind_of,
+    make,
+    name_of,
+    object_of,
+)
+from remediator.clock import Clock
 from remediator.decide.decision import Outcome, Work
 from remediator.kube.dynamic import Json, ObjectApi
 from remediator.kube.errors import ApiError, Invalid, NotFound
@@ -28,12 +37,16 @@ class CreateWorker:
         objects: the way to the API server.
         templates: of RemediatorConfig.
         namespace: where objects go whose template names none, if they live in one.
+        clock: the controller's.
     """
 
-    def __init__(self, *, objects: ObjectApi, templates: Templates, namespace: str) -> None:
+    def __init__(
+        self, *, objects: ObjectApi, templates: Templates, namespace: str, clock: Clock
+    ) -> None:
         self._objects = objects
         self._templates = templates
         self._namespace = namespace
+        self._clock = clock
 
     async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
         """Create the object, or find it, and wait for its status. See :class:`Worker`."""
@@ -43,7 +56,9 @@ class CreateWorker:
             namespace = self._namespace if await self._namespaced(template) else ""
             name = name_of(work, spec.template)
             obj = object_of(template, work, name=name, namespace=namespace)
-            found = await make(self._objects, obj, work)
+            found = await make(self._objects, obj, work, now=self._clock.now())
+        except LateError as error:
+            return Outcome(key=work.key, delivered=False, late=True, note=str(error))
         except (TemplateError, NotMadeError) as error:
             return Outcome(key=work.key, delivered=False, note=str(error))
         what = f"{obj['kind']} {obj['metadata']['name']}"
@@ -82,6 +97,9 @@ class CreateWorker:
             if says(found, wanted):
                 note = f"{what} says {wanted.type}={wanted.status}"
                 return Outcome(key=work.key, delivered=True, note=note)
+            if self._clock.now() >= work.deadline:
+                note = f"{what} did not say {wanted.type}={wanted.status} in time"
+                return Outcome(key=work.key, delivered=False, late=True, note=note)
             say(f"waits for {what} to say {wanted.type}={wanted.status}")
             await asyncio.sleep(POLL)
 

@@ -3,7 +3,8 @@
 Made once for each attempt (see :mod:`remediator.act.made`), never retried by Kubernetes
 (``backoffLimit: 0``, ``restartPolicy: Never``), pinned to the node past the scheduler (a
 cordon does not keep it away) and tolerating every taint. Kubernetes ends it by itself at the
-step's deadline, even if no controller runs then.
+step's deadline, even if no controller runs then. Behind the deadline none is made: one that an
+earlier process made is looked at once, and its end, or that it has none yet, is said.
 
 For a reboot its end proves nothing: a Job that reboots its node dies with it. Success is what
 decide sees on the node, a new boot id and Ready; here it is only followed, and given up when
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from remediator.act.made import (
     MADE_LABEL,
+    LateError,
     NotMadeError,
     Templates,
     is_of,
@@ -46,6 +48,9 @@ KEPT_AFTER: Final = 86400
 """Seconds that a finished Job is kept where its template says nothing."""
 LOG_LINES: Final = 20
 _MINUTE: Final = 60.0
+_OVERDUE: Final = "DeadlineExceeded"
+"""Reason of a Job that Kubernetes ended at its ``activeDeadlineSeconds``: the step's deadline.
+https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup"""
 
 
 class JobWorker:
@@ -69,7 +74,10 @@ class JobWorker:
     async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
         """Make the Job, or find it, and follow it to its end. See :class:`Worker`."""
         try:
-            job = await make(self._objects, await self._job(work), work)
+            template = await self._job(work)
+            job = await make(self._objects, template, work, now=self._clock.now())
+        except LateError as error:
+            return Outcome(key=work.key, delivered=False, late=True, note=str(error))
         except (TemplateError, NotMadeError) as error:
             return Outcome(key=work.key, delivered=False, note=str(error))
         return await self._follow(work, job["metadata"], say)
@@ -108,6 +116,10 @@ class JobWorker:
             except ApiError as error:
                 end = None
                 say(f"Job {namespace}/{name} cannot be followed: {error}")
+            else:
+                if end is None and not reboots and self._clock.now() >= work.deadline:
+                    note = f"Job {namespace}/{name} did not end in time"
+                    return Outcome(key=work.key, delivered=False, late=True, note=note)
             if end is not None:
                 return await self._ended(work, made, end=end, reboots=reboots, say=say)
             slow = self._clock.now() - began > _MINUTE
@@ -131,7 +143,8 @@ class JobWorker:
             await asyncio.sleep(REBOOT_GRACE)
         said = await self._last_words(namespace, name)
         note = f"Job {namespace}/{name} {'is complete' if well else f'failed ({why})'}"
-        return Outcome(key=work.key, delivered=well, note=f"{note}: {said}" if said else note)
+        note = f"{note}: {said}" if said else note
+        return Outcome(key=work.key, delivered=well, late=why == _OVERDUE, note=note)
 
     async def _progress(self, namespace: str, name: str) -> str:
         """Say what its pod does."""

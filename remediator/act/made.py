@@ -36,6 +36,10 @@ class NotMadeError(Exception):
     """The object cannot be had, and trying again would not help. ``str()`` says why."""
 
 
+class LateError(Exception):
+    """The object is not there, and its time is over: it is not made any more. ``str()``: so."""
+
+
 class Templates:
     """The templates of RemediatorConfig.
 
@@ -162,21 +166,28 @@ def kind_of(obj: Json) -> Kind:
     return Kind(obj["apiVersion"], obj["kind"])
 
 
-async def make(objects: ObjectApi, obj: Json, work: Work) -> Json:
+async def make(objects: ObjectApi, obj: Json, work: Work, *, now: float) -> Json:
     """Create the object, or take over the one that an earlier process made.
+
+    Behind the work's deadline (``now``: the controller's clock) it is only looked for.
 
     Raises:
         NotMadeError: it is refused, or its name belongs to somebody else.
+        LateError: it is not there, and must not be made any more.
         ApiError: any other trouble; RBAC, too, which people can mend meanwhile.
     """
     metadata = obj["metadata"]
-    what = f"{obj['kind']} {metadata['name']}"
-    try:
-        return await objects.create(obj)
-    except AlreadyExists:
-        found = await objects.read(kind_of(obj), metadata.get("namespace", ""), metadata["name"])
-    except (Invalid, NotFound) as error:
-        raise NotMadeError(f"{what} was refused: {error.message or error}") from error
+    what, late = f"{obj['kind']} {metadata['name']}", now >= work.deadline
+    if not late:
+        try:
+            return await objects.create(obj)
+        except AlreadyExists:
+            pass
+        except (Invalid, NotFound) as error:
+            raise NotMadeError(f"{what} was refused: {error.message or error}") from error
+    found = await objects.read(kind_of(obj), metadata.get("namespace", ""), metadata["name"])
+    if found is None and late:
+        raise LateError(f"its time is over, and there is no {what}")
     if found is None:
         raise NotMadeError(f"{what} was deleted by somebody else")
     if not is_of(found, work):

@@ -1,7 +1,8 @@
 """The step `webhook`: a signed POST to an endpoint of the cluster's people.
 
 At least once, with one idempotency key for each attempt of the step: it is sent again until
-a 2xx says that it was taken, or a 4xx that it never will be. Redirects are refused: a signed
+a 2xx says that it was taken, or a 4xx that it never will be, and not behind the step's
+deadline. Redirects are refused: a signed
 request must not follow them to another host. URL and secret may be rotated at any time. How it
 is signed: :mod:`remediator.act.signing`.
 """
@@ -80,7 +81,7 @@ class WebhookWorker:
             note = f"RemediatorConfig has no endpoint {spec.to} under spec.endpoints"
             return Outcome(key=work.key, delivered=False, note=note)
         body, wait = body_of(work, spec), FIRST_RETRY
-        while True:
+        while self._clock.now() < work.deadline:
             try:
                 well, note = await self._send(endpoint, work.key, body)
             except _NotYetError as error:
@@ -89,6 +90,8 @@ class WebhookWorker:
                 wait = min(2 * wait, LAST_RETRY)
                 continue
             return Outcome(key=work.key, delivered=well, note=f"{spec.to}: {note}")
+        note = f"its time was over before {spec.to} had taken it"
+        return Outcome(key=work.key, delivered=False, late=True, note=note)
 
     async def _send(self, endpoint: Endpoint, key: str, body: bytes) -> tuple[bool, str]:
         """Make one attempt. Raises _NotYetError."""

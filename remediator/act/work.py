@@ -7,7 +7,8 @@ stopped, at once and whatever becomes of the decision's patch; a new one begins 
 that patch only, since its beginning has to be on the node before its first effect.
 
 A worker may be started again for work that an earlier process began, and must find out
-what was done. Who judges deadlines is decide: a worker just goes on.
+what was done. Who judges deadlines is decide; behind one, a worker begins nothing new (no Job, no
+object, no call, no eviction), looks how the work stands, and says whether it has ended.
 """
 
 from __future__ import annotations

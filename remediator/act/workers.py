@@ -38,6 +38,8 @@ def make_workers(
     templates = Templates(cluster.templates, folder=folder)
     return {
         "job": JobWorker(objects=objects, templates=templates, namespace=namespace, clock=clock),
-        "create": CreateWorker(objects=objects, templates=templates, namespace=namespace),
+        "create": CreateWorker(
+            objects=objects, templates=templates, namespace=namespace, clock=clock
+        ),
         "webhook": WebhookWorker(endpoints=cluster.endpoints, session=session, clock=clock),
     }

@@ -106,7 +106,8 @@ class Work:
     Level-triggered: it is in *every* decision for as long as it is wanted, and its worker is
     stopped when it is in none. It first appears behind the patch that persists ``since``.
     ``key`` is stable over restarts and another one for each attempt. Times are epoch seconds
-    of the controller's clock; who judges ``deadline`` is decide, not the worker.
+    of the controller's clock. Behind ``deadline`` a worker begins nothing new: it looks once
+    how the work stands, and says so. Who judges the deadline is decide.
     ``suspended``: wanted, but nothing may be written now: the worker stops, and what it has
     begun is left as it is.
     """
@@ -189,9 +190,11 @@ class Decision:
 class Outcome:
     """What became of a message, event or work: results that the next plan takes in.
 
-    Of work there is one only when it ended: done (``delivered``) or failed.
+    Of work there is one only when it ended: done (``delivered``), failed, or, once its worker has
+    looked behind the deadline, not ended in time (``late``).
     """
 
     key: str
     delivered: bool
     note: str = ""
+    late: bool = False

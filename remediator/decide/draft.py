@@ -145,7 +145,9 @@ class Draft:
         """
         ours = [one for one in self.under_way if policy in {None, one.policy}]
         for work in ours:
-            self.ledger.suspended_since.setdefault((work.policy, self.facts.uid), self.now)
+            key = (work.policy, self.facts.uid)
+            self.ledger.suspended_since.setdefault(key, self.now)
+            self.ledger.look_until.pop(key, None)
         others = [one for one in self.works if policy not in {None, one.policy}]
         self.works = [*others, *(replace(work, suspended=True) for work in ours)]
 

@@ -135,6 +135,8 @@ class Ledger:
         self.breakers: dict[str, OpenBreaker] = {}
         self.dropped: dict[str, set[str]] = {}
         self.watches: dict[str, Watch] = {}
+        self.look_until: dict[tuple[str, str], float] = {}
+        """Until when work that was not followed all along is looked at before it may be late."""
         self.clear_since: dict[tuple[str, str], float] = {}
         self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
@@ -205,7 +207,7 @@ class Ledger:
         for source in self.dropped:
             self.undrop(source, uid)
         since = (self.clear_since, self.unproven_since, self.held_since, self.suspended_since)
-        for memory in since:
+        for memory in (*since, self.look_until):
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]
 

@@ -9,6 +9,9 @@ At most one drain, and one work of any other kind, runs on a node at a time. A w
 not be written about (everything is paused, the cluster went to dry-run, the node opted out)
 is *suspended*: it is not followed, not taken back, and its deadline does not run. So is a drain
 while the breaker of its policy is open.
+
+Work whose deadline passed while nobody followed it is not late before its worker has looked: a
+Job that ended well meanwhile is done.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ from remediator.policy.quantities import format_duration
 from remediator.policy.steps import JobSuccess, Step
 
 
+LOOK_FIRST: Final = 60.0
+"""Seconds for which work that was not followed all along is looked at before it may be late.
+
+Its Job may have ended while no controller ran. The worker says so as soon as it has looked; this
+bounds how long that is waited for, where the API server does not answer."""
 ASSUMED: Final = {"drain": 120.0, "job": 300.0, "create": 60.0, "webhook": 5.0, "wait": 60.0}
 """Seconds after which dry-run takes a step for done that it does not really do."""
 
@@ -126,7 +134,7 @@ def go_on_with_work(
     if result is not None:
         return _failed(draft, session, hold, step=step, result=result, note=note)
     draft.works.append(work)
-    draft.look_at(work.deadline)
+    draft.look_at(_late_at(draft, work))
     return hold
 
 
@@ -181,6 +189,7 @@ def _begin(
     draft.working[kind] = name
     draft.ledger.suspended_since.pop((name, draft.facts.uid), None)
     hold = acted(hold, step)
+    draft.ledger.look_until[name, draft.facts.uid] = draft.now
     hold = replace(hold, work_since=draft.now, work_boot_id=draft.facts.boot_id)
     work = work_of(draft.facts, session, hold, step)
     draft.works.append(work)
@@ -223,11 +232,19 @@ def _result(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> tuple[
     outcome = _outcome(draft, work, outcomes)
     if outcome is not None and outcome.delivered:
         return Result.DONE, outcome.note
-    if outcome is not None:
+    if outcome is not None and not outcome.late:
         return Result.FAILED, outcome.note or "it failed"
-    if draft.now >= work.deadline:
-        return Result.TIMED_OUT, f"it did not end within {format_duration(work.spec.limit)}"
+    if outcome is not None or draft.now >= _late_at(draft, work):
+        said = f"it did not end within {format_duration(work.spec.limit)}"
+        known = outcome.note if outcome is not None else ""
+        return Result.TIMED_OUT, f"{said}: {known}" if known else said
     return None, ""
+
+
+def _late_at(draft: Draft, work: Work) -> float:
+    """Return when work has not ended in time: not before whoever follows it now could look."""
+    key, fair = (work.policy, draft.facts.uid), draft.now + LOOK_FIRST
+    return max(work.deadline, draft.ledger.look_until.setdefault(key, fair))
 
 
 def _outcome(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> Outcome | None:

@@ -92,6 +92,7 @@ class Lab:
             assume=self.assume,
             call_after=lambda seconds, act: self.call_at(self.now + seconds, act),
             look=self._agenda.look_now,
+            now=self._agenda.now,
         )
         self._signals: dict[str, tuple[tuple[AlertFact, ...], Mapping[str, QueryFact]]] = {}
         self._around = NOTHING_KNOWN

@@ -37,8 +37,9 @@ class Works:
 
     Args:
         assume: how work ends.
-        call_at: has something happen after so many seconds.
+        call_after: has something happen after so many seconds.
         look: has a node looked at.
+        now: the lab's clock.
     """
 
     def __init__(
@@ -47,10 +48,13 @@ class Works:
         assume: Assumptions,
         call_after: Callable[[float, Callable[[], None]], None],
         look: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
         self._assume = assume
         self._call_after = call_after
         self._look = look
+        self._now = now
+        self._begun: dict[tuple[bool, str], float] = {}
         self._running: dict[tuple[bool, str], Work] = {}
 
     def begin(self, side: Side, work: Work) -> bool:
@@ -59,6 +63,7 @@ class Works:
         if slot in self._running or work.key in side.outcomes:
             return False
         self._running[slot] = work
+        begun = self._begun.setdefault(slot, self._now())
         assumed = self._assume.of(work.action)
         if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
             return True  # dry-run's own assumption ends it
@@ -72,7 +77,7 @@ class Works:
             )
             self._look(work.node)
 
-        self._call_after(assumed.seconds, end)
+        self._call_after(max(0.0, begun + assumed.seconds - self._now()), end)
         return True
 
     def keep(self, node: str, *, dry_run: bool, wanted: set[str]) -> None:
@@ -80,7 +85,8 @@ class Works:
         for slot, work in list(self._running.items()):
             if work.node == node and slot[0] is dry_run and slot[1] not in wanted:
                 del self._running[slot]
+                del self._begun[slot]
 
     def forget(self) -> None:
-        """Stop everything: the controller is another one."""
+        """Follow nothing any more: the controller is another one. What has begun goes on."""
         self._running.clear()

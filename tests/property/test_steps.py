@@ -28,6 +28,7 @@ from remediator.decide.session import (
     decode_session,
     encode,
 )
+from remediator.decide.work import LOOK_FIRST
 from tests.property.cases import TIMES
 from tests.unit.decide.build import (
     GPU,
@@ -84,6 +85,8 @@ class Node(RuleBasedStateMachine):
         self.outcomes: dict[str, Outcome] = {}
         self.works: dict[str, Work] = {}
         self.told: dict[str, str] = {}
+        self.followed: dict[str, float] = {}
+        """Since when this leader follows work, by key."""
         self.loaded = policies(policy("a"), policy("b"))
         self.boots = 1
 
@@ -184,7 +187,11 @@ class Node(RuleBasedStateMachine):
             assert hold is not None
             assert hold.work_since == one.since, "it is not on the node that it began"
             assert one.session == session.id
-            assert one.suspended or self.now < one.deadline
+            if one.suspended:
+                self.followed.pop(one.key, None)
+            else:
+                since = self.followed.setdefault(one.key, self.now)
+                assert self.now < max(one.deadline, since + LOOK_FIRST)
             assert self.ledger.pause is None or not self.ledger.pause.all or one.suspended
         assert (
             decision.next_look is not None or not works or any(w.suspended for w in works.values())
@@ -301,6 +308,7 @@ class Node(RuleBasedStateMachine):
         pause = self.ledger.pause
         self.ledger = Ledger(cluster=self.spec, started=self.now)
         self.ledger.pause = pause
+        self.followed.clear()
         self.outcomes = {key: one for key, one in self.outcomes.items() if key not in self.works}
         self.see()
         self.turn()

@@ -12,11 +12,13 @@ Invariants:
 - Before a request leaves, its pod is looked at once more: the same UID, still to leave.
 - It is done only when a fresh list, past the watch, has no pod left that has to leave.
 - A node that takes new pods is not drained: they would come back for ever.
+- Behind its deadline nobody is asked to leave: it only looks whether all are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -26,7 +28,7 @@ import structlog
 from remediator.act.drain.plan import Pass, Past, plan
 from remediator.act.drain.rate import EvictionRate
 from remediator.act.drain.replies import Attempt, Reply, attempt, meaning
-from remediator.act.drain.report import Progress, ending
+from remediator.act.drain.report import Progress, ending, line
 from remediator.act.drain.view import Pods, Watch
 from remediator.kube.errors import ApiError
 from remediator.kube.pods import Pod
@@ -55,11 +57,15 @@ class Health(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a drain ended. ``note`` is for people; ``clean``: no pod was passed over."""
+    """How a drain ended. ``note`` is for people; ``clean``: no pod was passed over.
+
+    ``late``: its time was over, and pods were left.
+    """
 
     done: bool
     note: str
     progress: Progress
+    late: bool = False
 
     @property
     def clean(self) -> bool:
@@ -143,6 +149,7 @@ class Drainer:
         since: float,
         health: Callable[[], Health],
         say: Callable[[Progress], None],
+        until: float = math.inf,
     ) -> Ended:
         """Drain a node until that is done, or cannot be.
 
@@ -152,9 +159,12 @@ class Drainer:
             since: when it began, perhaps in another process.
             health: the node itself as it is now.
             say: takes the progress after each pass.
+            until: its deadline, by the same clock.
         """
         async with self.watch(node) as view:
-            one = _Run(self, node, drain, since=since, health=health, say=say, view=view)
+            one = _Run(
+                self, node, drain, since=since, until=until, health=health, say=say, view=view
+            )
             try:
                 return await one.run()
             finally:
@@ -171,6 +181,7 @@ class _Run:
         drain: Drain,
         *,
         since: float,
+        until: float,
         health: Callable[[], Health],
         say: Callable[[Progress], None],
         view: Pods,
@@ -179,6 +190,7 @@ class _Run:
         self._node = node
         self._drain = drain
         self._since = since
+        self._until = until
         self._health = health
         self._say = say
         self._view = view
@@ -214,6 +226,9 @@ class _Run:
                             done=True, note=ending(self._progress), progress=self._progress
                         )
                     await asyncio.sleep(CONFIRM_SECONDS)
+                elif said is not None and not said.done and self._late:
+                    left = line(self._progress, self._has.now())
+                    return Ended(done=False, note=left, progress=self._progress, late=True)
                 await self._pause(said)
         finally:
             for sender in senders:
@@ -228,11 +243,12 @@ class _Run:
         now, pods = self._has.now(), self._view.all()
         self._remember(pods, health, now)
         said = plan(pods, self._drain, self._past(now), now)
-        for kind, these, grace in (
+        asked = (
             ("evict", said.evict, self._drain.grace_period),
             ("delete", said.delete, self._drain.grace_period),
             ("force", said.force, 0.0),
-        ):
+        )
+        for kind, these, grace in () if self._late else asked:
             for pod in these:
                 if pod.uid not in self._busy:
                     self._busy.add(pod.uid)
@@ -287,6 +303,10 @@ class _Run:
             )
         )
 
+    @property
+    def _late(self) -> bool:
+        return self._has.now() >= self._until
+
     def _tell(self, progress: Progress) -> None:
         self._progress = progress
         self._say(progress)
@@ -336,7 +356,7 @@ class _Run:
     def _still_wanted(self, request: _Request) -> bool:
         """Look once more, right before the request leaves."""
         pod = self._view.get(request.pod.name)
-        if pod is None or pod.uid != request.pod.uid or self._health().takes_pods:
+        if pod is None or pod.uid != request.pod.uid or self._health().takes_pods or self._late:
             return False
         now = self._has.now()
         said = plan([pod], self._drain, self._past(now), now)

@@ -1,7 +1,7 @@
 """The step `drain`: follows what decisions want, and says on the node how far it is.
 
-A partial drain is a failed one. Whether and when it has to end is decide's business: this
-goes on for as long as it is wanted.
+A partial drain is a failed one. It goes on for as long as it is wanted; behind its deadline
+nobody is asked to leave any more, and what is left is said.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class DrainWorker:
                 work.node,
                 work.spec.drain or Drain(),
                 since=work.since,
+                until=work.deadline,
                 health=lambda: self._health(work),
                 say=tell,
             )
@@ -82,7 +83,7 @@ class DrainWorker:
         await self._marks.set(work.node, work.uid, ended(note, done=end.done, clean=end.clean))
         if self._observer is not None:
             self._observer.drained(self._drainer.now() - work.since, done=end.done)
-        return Outcome(key=work.key, delivered=end.done, note=end.note)
+        return Outcome(key=work.key, delivered=end.done, late=end.late, note=end.note)
 
     async def stop(self, work: Work) -> None:
         """Say that nobody drains the node any more. What was evicted stays so."""

@@ -142,6 +142,15 @@ class Site:
         text = self.cluster.node(node)["metadata"].get("annotations", {}).get(SESSION_ANNOTATION)
         return None if text is None else dict(json.loads(text))
 
+    def overdue(self, node: str) -> None:
+        """Have the work of its session begun a day ago: its deadline passes at once."""
+        session = self.session(node)
+        assert session is not None
+        for hold in session["holds"]:
+            if "workSince" in hold:
+                hold["workSince"] -= 86400.0
+        self.cluster.annotate(node, {SESSION_ANNOTATION: json.dumps(session)})
+
     def history(self, node: str) -> Json:
         text = self.cluster.node(node)["metadata"].get("annotations", {}).get(HISTORY_ANNOTATION)
         return {} if text is None else dict(json.loads(text))

@@ -113,6 +113,27 @@ def test_a_partial_drain_is_a_failed_one(site: Site, run: Callable[..., Replica]
     assert "deletionTimestamp" not in site.cluster.pod(pod)["metadata"]
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_nobody_is_evicted_behind_the_deadline_and_an_empty_node_is_drained(
+    site: Site, run: Callable[..., Replica], *, gone: bool
+) -> None:
+    site.policy(steps=STEPS)
+    node, pod = blocked_node(site)
+    first = run()
+    site.says(node, 79)
+    site.wait(lambda: status_of(site, node, "DrainInProgress") == "True", "the drain")
+    first.stop()
+    relax(site)
+    site.overdue(node)
+    if gone:
+        site.cluster.delete_pod(pod)
+    run()
+
+    site.wait(lambda: [one for one in results(site, node) if one[0] == "drain"], "the end")
+    assert ("drain", "done" if gone else "timed-out") in results(site, node)
+    assert gone or "deletionTimestamp" not in site.cluster.pod(pod)["metadata"]
+
+
 @pytest.mark.parametrize("by", ["uncordon", "recovery"])
 def test_a_drain_stops_when_it_is_not_wanted_any_more(
     site: Site, run: Callable[..., Replica], by: str

@@ -60,6 +60,17 @@ class Jobs:
         documents = read(DEPLOY / "controller" / "optional" / file)
         apply(self.api, relocated(documents, self.namespace))
 
+    def let(self, verb: str, resource: str) -> None:
+        """Give the controller one more right in its namespace."""
+        meta: Json = {"metadata": {"name": f"{verb}-{resource}"}}
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
+        self.api.create(f"{path}/roles", {**meta, "rules": [rule]})
+        group = "rbac.authorization.k8s.io"
+        role = {"apiGroup": group, "kind": "Role", "name": f"{verb}-{resource}"}
+        who = {"kind": "ServiceAccount", "name": "gpu-remediator", "namespace": self.namespace}
+        self.api.create(f"{path}/rolebindings", {**meta, "roleRef": role, "subjects": [who]})
+
     def of(self, node: str) -> list[Json]:
         return [
             one
@@ -194,6 +205,51 @@ def test_at_the_deadline_the_job_is_deleted(
     site.wait(lambda: hold(site, node).get("state") == "held", "held")
     assert results(site, node)[-1] == ("job", "timed-out")
     site.wait(lambda: not jobs.of(node), "deletion")
+
+
+@pytest.mark.parametrize("known", ["done", "failed", "timed-out", "gone"])
+def test_a_job_whose_deadline_passed_while_no_controller_ran_is_what_it_came_to(
+    site: Site, jobs: Jobs, run: Callable[..., Replica], known: str
+) -> None:
+    site.policy(steps=[{"cordon": {}}, JOB])
+    node = site.node()
+    first = run()
+    site.says(node, 79)
+    job = site.wait(lambda: jobs.the(node), "Job")
+    first.stop()
+    if known in {"done", "failed"}:
+        jobs.ends(job, well=known == "done")
+    elif known == "gone":
+        jobs.api.delete(f"{jobs.path}/{job['metadata']['name']}")
+    site.overdue(node)
+    run()
+    site.wait(lambda: len(results(site, node)) > 1, "end of the step")
+    assert results(site, node)[-1] == ("job", "timed-out" if known == "gone" else known)
+    assert len(jobs.created(node, "jobs")) == 1
+
+
+def test_no_object_is_made_behind_the_deadline(
+    site: Site, jobs: Jobs, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=[{"cordon": {}}, JOB, {"create": {"template": "request"}}])
+    node = site.node()
+    first = run()
+    site.says(node, 79)
+    job = site.wait(lambda: jobs.the(node), "Job")
+    first.stop()
+    jobs.ends(job)
+    session = site.session(node)
+    assert session is not None
+    (known,) = session["holds"]
+    ended = {"step": 1, "action": "job", "result": "done", "at": known["workSince"]}
+    known |= {"step": 2, "results": [*known["results"], ended]}
+    text = json.dumps(session)
+    site.cluster.annotate(node, {"gpu-remediator.io/session": text})  # it died before the object
+    site.overdue(node)
+    jobs.let("get", "configmaps")
+    run()
+    site.wait(lambda: results(site, node)[-1:] == [("create", "timed-out")], "end of the step")
+    assert jobs.created(node, "configmaps") == []
 
 
 def test_a_person_who_uncordons_stops_the_job(

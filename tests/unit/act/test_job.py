@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,11 +304,54 @@ async def test_trouble_while_it_is_followed_makes_nothing_again(tmp_path: Path) 
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("known", ["Complete", "Failed", "runs", "none"])
+async def test_behind_the_deadline_it_is_looked_once_and_nothing_made(
+    tmp_path: Path, known: str
+) -> None:
+    bench = Bench(tmp_path)
+    if known != "none":
+        before = bench.run()
+        await asyncio.sleep(5.0)
+        before.cancel()
+        if known != "runs":
+            bench.objects.end(known)
+    await asyncio.sleep(bench.work.deadline)
+    outcome = await asyncio.wait_for(bench.run(), 1.0)
+    assert outcome.delivered is (known == "Complete")
+    assert outcome.late is (known in {"runs", "none"})
+    said = {"runs": "did not end in time", "none": "there is no Job"}
+    assert said.get(known, "the last | of 20") in outcome.note
+    assert bench.objects.creations == (known != "none")
+
+
+@pytest.mark.looptime
+async def test_a_reboot_may_still_come_behind_the_deadline(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"job": {"template": "reset", "success": "reboot"}})
+    running = bench.run()
+    await asyncio.sleep(bench.work.deadline + 30.0)
+    assert not running.done(), "decide sees the new boot id, and judges"
+    running.cancel()
+
+
+@pytest.mark.looptime
+async def test_a_job_that_kubernetes_ended_at_its_deadline_is_late(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    running = bench.run()
+    await asyncio.sleep(5.0)
+    for one in bench.objects.all.values():
+        failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+        one["status"] = {"conditions": [failed]}
+    outcome = await running
+    assert (outcome.delivered, outcome.late) == (False, True)
+
+
+@pytest.mark.looptime
 async def test_a_reboot_job_is_given_up_only_when_it_failed_and_nothing_went_down(
     tmp_path: Path,
 ) -> None:
     step = {"job": {"template": "reset", "success": "reboot"}}
     bench = Bench(tmp_path, step)
+    bench.work = replace(bench.work, deadline=20 * REBOOT_GRACE)
     complete = bench.run()
     await asyncio.sleep(5.0)
     bench.objects.end("Complete")
@@ -345,7 +389,7 @@ async def test_what_the_server_refuses_is_a_failure_that_says_why() -> None:
     objects.error = Invalid(ACCESS, message="spec.template: Required value")
     obj = object_of(JOB, work(), name="a", namespace="home")
     with pytest.raises(NotMadeError, match="Required value"):
-        await make(objects, obj, work())  # type: ignore[arg-type]
+        await make(objects, obj, work(), now=0.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -359,4 +403,4 @@ async def test_an_object_of_another_attempt_session_or_node_is_not_taken_over(ot
     assert not is_of(theirs, work())
     obj = object_of(JOB, work(), name="a", namespace="home")
     with pytest.raises(NotMadeError, match="not of this session"):
-        await make(objects, obj, work())  # type: ignore[arg-type]
+        await make(objects, obj, work(), now=0.0)  # type: ignore[arg-type]

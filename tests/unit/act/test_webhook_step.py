@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class Bench:
             session="s1",
             attempt=1,
             since=0.0,
-            deadline=100.0,
+            deadline=STAMP + 100.0,
         )
 
     async def call(self, work: Work, **spec: Any) -> Outcome:
@@ -117,6 +118,13 @@ async def test_a_receiver_can_tell_that_it_is_us_and_that_it_is_the_same(bench: 
         "attempt": 1,
         "data": {"what": "reset of gpu-1", "key": "uid-1"},
     }
+
+
+async def test_nobody_is_called_behind_the_deadline(bench: Bench) -> None:
+    outcome = await bench.call(replace(bench.work(), deadline=STAMP))
+    assert (outcome.delivered, outcome.late) == (False, True)
+    assert "its time was over" in outcome.note
+    assert bench.receiver.got == []
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422, 302])

@@ -10,7 +10,7 @@ import pytest
 from remediator.decide.core import World
 from remediator.decide.decision import Outcome, PatchNode, Work
 from remediator.decide.facts import NodeMode
-from remediator.decide.ledger import Pause
+from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.session import (
     History,
     HoldState,
@@ -20,6 +20,7 @@ from remediator.decide.session import (
     Session,
     Verb,
 )
+from remediator.decide.work import LOOK_FIRST
 from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 
 
@@ -413,3 +414,70 @@ def test_a_new_leader_wants_the_work_that_the_session_says_began() -> None:
     made.see(*made.nodes.values())
     made.one(seconds=1.0)
     assert made.works["job"] == work
+
+
+def taken_over(made: Bench, *, after: float) -> None:
+    """Have another leader begin to lead, which knows what stands on the nodes only."""
+    made.now += after
+    guards = made.ledger.cluster
+    made.ledger = Ledger(cluster=guards, started=made.now)
+    made.outcomes.clear()
+    made.see(*made.nodes.values())
+
+
+def test_work_that_ended_while_no_controller_ran_is_not_late_before_it_was_looked_at() -> None:
+    made = until(bench({"cordon": {}}, JOB), "job")
+    taken_over(made, after=60 * MINUTE)
+    decision = made.one()
+    assert set(made.works) == {"job"}
+    assert decision.next_look == pytest.approx(made.now + LOOK_FIRST)
+    made.now += LOOK_FIRST / 2
+    end(made, "job", note="complete")
+    assert results(made)[-1] == ("job", "done")
+
+
+def test_what_nobody_can_look_at_is_late_after_a_while() -> None:
+    made = until(bench({"cordon": {}}, JOB), "job")
+    taken_over(made, after=60 * MINUTE)
+    made.one()
+    made.one(seconds=LOOK_FIRST - 1.0)
+    assert set(made.works) == {"job"}
+    made.one(seconds=1.0)
+    assert results(made)[-1] == ("job", "timed-out")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_the_time_of_work_that_was_taken_over_is_not_longer_than_it_was(*, early: bool) -> None:
+    made = until(bench({"cordon": {}}, JOB), "job")
+    deadline = made.works["job"].deadline
+    if early:
+        taken_over(made, after=MINUTE)
+    made.one()
+    made.one(seconds=deadline - made.now - 0.5)
+    assert set(made.works) == {"job"}
+    made.one(seconds=0.5)
+    assert results(made)[-1] == ("job", "timed-out")
+
+
+def test_a_worker_that_has_looked_behind_the_deadline_says_that_it_is_late() -> None:
+    made = until(bench({"cordon": {}}, JOB), "job")
+    taken_over(made, after=60 * MINUTE)
+    made.one()
+    key = made.works["job"].key
+    made.outcomes[key] = Outcome(key=key, delivered=False, late=True, note="there is no Job")
+    made.one(seconds=1.0)
+    (late,) = [one for one in hold(made).results if one.action == "job"]
+    assert late.result is Result.TIMED_OUT
+    assert late.note == "it did not end within 10m: there is no Job"
+
+
+def test_work_that_was_suspended_is_looked_at_before_it_may_be_late() -> None:
+    made = until(bench({"cordon": {}}, JOB), "job")
+    made.one(seconds=10 * MINUTE - 1.0)
+    made.ledger.pause = Pause(by="ann", at="now", all=True)
+    made.one(seconds=0.5)
+    made.ledger.pause = None
+    made.one(seconds=60 * MINUTE)
+    made.one(seconds=2.0)
+    end(made, "job")
+    assert results(made)[-1] == ("job", "done")

@@ -155,6 +155,17 @@ PASSING: dict[str, tuple[str, str]] = {
             holds: [{node: gpu-1, guard: breaker, at: 30m}, {node: gpu-2, guard: breaker, at: 9m}]
         """,
     ),
+    "work that one controller began takes the next no longer": (
+        "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {drain: {}, timeout: 12m}]",
+        """
+        - name: t
+          timeline:
+            - {at: 0s, work: {step: drain, takes: 10m}}
+            - {at: 5m, xid: {code: 79}}
+            - {at: 12m, restart: {}}
+          expect: {steps: [{step: drain, at: 15m, result: done}]}
+        """,
+    ),
     "a breaker that is reset with keep lets the nodes be handled": (
         BUS,
         """

@@ -8,30 +8,50 @@ Real sessions are hidden from this world: they belong to Enforce policies, which
 virtual decision does not know. Their cordons are not hidden: they cost capacity. A
 person's request is not hidden either: it ends or retries the virtual session too.
 
-A virtual session rests on the node as it was. When people change that (cordon or
-uncordon it, add the same taint, or a real session begins or ends), it is dropped and decided anew.
+What a session leaves behind when it ends (``recover.when: never``, `remediator release`) stays
+on the virtual node, too, and takes its place in the budget: with enforcement it would.
+
+All that rests on the node as it was. When people change that (cordon or uncordon it, add the
+same taint, or a real session begins or ends), it is dropped and decided anew. `remediator cancel`
+takes away what was left: nobody could uncordon a node that is not cordoned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from remediator.decide.decision import PatchNode, Unset
-from remediator.decide.facts import NodeFacts
-from remediator.decide.marks import effective
-from remediator.decide.session import History, Session, Taint
+from remediator.decide.facts import NodeFacts, out_of_service
+from remediator.decide.session import History, Session, Taint, Verb
+
+
+Changes = Mapping[str, str | None]
+"""Labels or annotations: key to the value that it would have, None for one that would be gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Virtual:
-    """What dry-run would have written to one node, and what the node was like then."""
+    """What dry-run would have written to one node, and what the node was like then.
+
+    ``since``: it would be out of service. ``left_by``: policies whose sessions have ended and
+    left something.
+    """
 
     really_cordoned: bool
-    unschedulable: bool | None = None
     session: Session | None = None
     history: History | None = None
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    labels: Changes = field(default_factory=dict)
+    annotations: Changes = field(default_factory=dict)
     since: float | None = None
+    left_by: frozenset[str] = frozenset()
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether the node would be different, whatever its session and history."""
+        return bool(self.cordoned or self.taints or self.labels or self.annotations)
 
 
 class Overlay:
@@ -55,18 +75,21 @@ class Overlay:
         ``facts`` are the real ones.
         """
         known = self._nodes.get(facts.uid) or _Virtual(facts.unschedulable)
-        session = known.session if isinstance(patch.session, Unset) else patch.session
-        history = known.history if isinstance(patch.history, Unset) else patch.history
-        cordon = known.unschedulable if patch.unschedulable is None else patch.unschedulable
-        if session is None or cordon == facts.unschedulable:
-            cordon = None  # as the real node is
+        cordoned = known.cordoned if patch.unschedulable is None else patch.unschedulable
+        cordoned = cordoned and not facts.unschedulable  # else it is as the real node is
+        kept = (one for one in known.taints if one not in patch.untaint)
+        taints = (*kept, *(one for one in patch.taint if one not in known.taints))
         virtual = _Virtual(
             really_cordoned=facts.unschedulable,
-            unschedulable=cordon,
-            session=session,
-            history=history,
-            since=(known.since or now) if cordon or _takes_capacity(session) else None,
+            session=known.session if isinstance(patch.session, Unset) else patch.session,
+            history=known.history if isinstance(patch.history, Unset) else patch.history,
+            cordoned=cordoned,
+            taints=taints,
+            labels=_differing(known.labels, patch.labels, facts.labels),
+            annotations=_differing(known.annotations, patch.annotations, facts.annotations),
+            since=(known.since or now) if out_of_service(taints, unschedulable=cordoned) else None,
         )
+        virtual = replace(virtual, left_by=_left_by(known, virtual))
         if virtual == known:
             return False
         self._nodes[facts.uid] = virtual
@@ -84,7 +107,6 @@ class Overlay:
                 if facts.session is None
                 else replace(facts, session=None, uncordoned=False, untainted=False)
             )
-        added = virtual.session.added if virtual.session is not None else None
         return replace(
             facts,
             session=virtual.session,
@@ -92,12 +114,10 @@ class Overlay:
             untainted=False,
             request=facts.request if virtual.session is not None else None,
             history=facts.history if virtual.history is None else virtual.history,
-            unschedulable=bool(virtual.unschedulable) or facts.unschedulable,
-            taints=(*facts.taints, *_taints_of(virtual.session)),
-            labels=facts.labels if added is None else effective(facts.labels, added.labels),
-            annotations=facts.annotations
-            if added is None
-            else effective(facts.annotations, added.annotations),
+            unschedulable=virtual.cordoned or facts.unschedulable,
+            taints=(*facts.taints, *virtual.taints),
+            labels=_changed(facts.labels, virtual.labels),
+            annotations=_changed(facts.annotations, virtual.annotations),
             unavailable_since=facts.unavailable_since or virtual.since,
         )
 
@@ -106,29 +126,45 @@ class Overlay:
         return self._nodes.pop(uid, None) is not None
 
     def expire(self, uid: str, policies: Collection[str]) -> bool:
-        """Drop a session that a policy holds which is not in dry-run any more; tell if so.
+        """Drop what rests on a policy that is not in dry-run any more; tell if so.
 
-        Otherwise a policy that was switched to Enforce would be told that it was removed.
+        Otherwise a policy that was switched to Enforce would be told that it was removed, or
+        would meet its own cordon that nobody ever made.
         """
         virtual = self._nodes.get(uid)
-        session = virtual.session if virtual is not None else None
-        if session is None or all(hold.policy in policies for hold in session.holds):
+        if virtual is None:
+            return False
+        holds = virtual.session.holds if virtual.session is not None else ()
+        if all(one in policies for one in (*virtual.left_by, *(hold.policy for hold in holds))):
             return False
         return self.forget(uid)
 
     @staticmethod
     def _changed_hands(virtual: _Virtual, facts: NodeFacts) -> bool:
-        if virtual.session is None:
+        if virtual.session is None and not virtual.changed:
             return False
-        slots = {taint.slot for taint in _taints_of(virtual.session)}
+        slots = {taint.slot for taint in virtual.taints}
         tainted = bool(slots) and any(taint.slot in slots for taint in facts.taints)
-        return tainted or facts.unschedulable != virtual.really_cordoned
+        request = facts.request.verb if facts.request is not None else None
+        given_back = virtual.session is None and request is Verb.CANCEL
+        return tainted or given_back or facts.unschedulable != virtual.really_cordoned
 
 
-def _taints_of(session: Session | None) -> tuple[Taint, ...]:
-    """Return the taints that a virtual session has added: they stand nowhere else."""
-    return () if session is None else session.added.taints
+def _left_by(before: _Virtual, after: _Virtual) -> frozenset[str]:
+    """Return the policies by whose ended sessions the node would still be different."""
+    if after.session is not None or before.session is None or not after.changed:
+        return before.left_by if after.changed else frozenset()
+    ended = before.session
+    return before.left_by.union(ended.let_go, (hold.policy for hold in ended.holds))
 
 
-def _takes_capacity(session: Session | None) -> bool:
-    return session is not None and session.takes_capacity
+def _differing(known: Changes, new: Changes, real: Mapping[str, str]) -> Changes:
+    """Return what would be different from the real node after one more patch."""
+    both = {**known, **new}
+    return {key: value for key, value in both.items() if real.get(key) != value}
+
+
+def _changed(real: Mapping[str, str], changes: Changes) -> Mapping[str, str]:
+    if not changes:
+        return real
+    return {key: value for key, value in {**real, **changes}.items() if value is not None}

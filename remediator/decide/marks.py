@@ -6,7 +6,7 @@ theirs from then on. Both stay, whatever becomes of the session.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 
 from msgspec.structs import replace
@@ -61,11 +61,6 @@ def give_up(session: Session, hold: PolicyHold) -> Session:
         stay = tuple(mark for mark in _marks(session, kind) if mark.key not in wanted)
         session = _with(session, kind, stay)
     return session
-
-
-def effective(values: Mapping[str, str], marks: tuple[Mark, ...]) -> Mapping[str, str]:
-    """Return labels or annotations as they are once these marks are set."""
-    return {**values, **{mark.key: mark.value for mark in marks}} if marks else values
 
 
 _KINDS: tuple[Kind, Kind] = ("labels", "annotations")

@@ -59,8 +59,7 @@ specs = st.fixed_dictionaries(
         "when": st.lists(clauses, min_size=1, max_size=2),
         "steps": st.lists(st.sampled_from(STEPS), min_size=1, max_size=5),
         "recover": st.fixed_dictionaries(
-            # Not `never`: what a session that ended leaves behind, dry-run does not remember.
-            {"when": st.sampled_from(["cleared", "manual"]), "for": st.just("30s")}
+            {"when": st.sampled_from(["cleared", "manual", "never"]), "for": st.just("30s")}
         ),
         "limits": st.fixed_dictionaries({"maxAttempts": st.integers(1, 3)}),
     }
@@ -126,7 +125,10 @@ def plan_of(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
 def test_dry_run_plans_as_enforce_does(
     given: list[dict[str, Any]], script: list[tuple[int, str, str]]
 ) -> None:
-    policies = [made for at, spec in enumerate(given) if (made := policy(f"p{at}", spec))]
+    plans_alike([made for at, spec in enumerate(given) if (made := policy(f"p{at}", spec))], script)
+
+
+def plans_alike(policies: list[RemediationPolicy], script: list[tuple[int, str, str]]) -> None:
     real = played(policies, script, Mode.ENFORCE)
     dry = played(policies, script, Mode.DRY_RUN)
     assert plan_of(dry.timeline) == plan_of(real.timeline)
@@ -134,3 +136,39 @@ def test_dry_run_plans_as_enforce_does(
         assert dry.node(name).unschedulable is False
         assert dry.node(name).taints == ()
         assert not any(key.endswith("/session") for key in dry.node(name).annotations)
+
+
+LEAVING = st.sampled_from(
+    [
+        [{"cordon": {}}],
+        [{"taint": {}}],
+        [{"taint": {"effect": "PreferNoSchedule"}}],
+        [{"label": {"set": {"example.org/state": "bad"}}}, {"cordon": {}}],
+        [{"annotate": {"set": {"example.org/why": "bad"}}}, {"taint": {}}],
+    ]
+)
+leaving = st.fixed_dictionaries(
+    {
+        "when": st.sampled_from([[{"xid": {"codes": [code]}}] for code in (48, 79)]),
+        "steps": LEAVING,
+        "recover": st.fixed_dictionaries(
+            {"when": st.sampled_from(["never", "never", "cleared"]), "for": st.just("30s")}
+        ),
+    }
+)
+comings_and_goings = st.lists(
+    st.tuples(
+        st.integers(1, 10), st.sampled_from(NAMES), st.sampled_from(["79", "48", "clear", "clear"])
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+@settings(max_examples=60)
+@given(given=st.lists(leaving, min_size=1, max_size=2), script=comings_and_goings)
+def test_what_an_ended_session_leaves_behind_takes_its_place_in_dry_run_too(
+    given: list[dict[str, Any]], script: list[tuple[int, str, str]]
+) -> None:
+    """A cordon that stays, or a taint: no other node may take its place. A mark takes none."""
+    plans_alike([made for at, spec in enumerate(given) if (made := policy(f"p{at}", spec))], script)

@@ -11,6 +11,7 @@ import pytest
 from remediator.act.overlay import Overlay
 from remediator.decide.decision import PatchNode
 from remediator.decide.facts import NodeFacts
+from remediator.decide.ledger import is_unavailable
 from remediator.decide.session import (
     Added,
     Before,
@@ -127,3 +128,85 @@ def test_a_policy_that_left_dry_run_takes_its_session_along(cordoned: Overlay) -
 def test_a_node_that_is_gone_is_forgotten(cordoned: Overlay) -> None:
     cordoned.forget("u1")
     assert len(cordoned) == 0
+
+
+# -- what a session leaves behind -----------------------------------------------------------
+
+
+LABELLED: dict[str, Any] = {"labels": {"tier": "broken"}, "annotations": {"why": "Xid 79"}}
+
+
+@pytest.fixture
+def left() -> Overlay:
+    """A node whose session has ended, and nothing of it was undone."""
+    overlay = Overlay()
+    begun = patch(unschedulable=True, taint=(TAINT,), session=SESSION, **LABELLED)
+    overlay.apply(begun, FACTS, now=10.0)
+    assert overlay.apply(patch(session=None, history=History(last="released")), FACTS, now=20.0)
+    return overlay
+
+
+def test_what_a_session_leaves_stays_and_takes_its_place(left: Overlay) -> None:
+    seen = left.view(FACTS)
+    assert (seen.session, seen.unschedulable, seen.taints) == (None, True, (TAINT,))
+    assert (seen.labels, seen.annotations) == ({"tier": "broken"}, {"why": "Xid 79"})
+    assert seen.unavailable_since == 10.0
+    assert is_unavailable(seen)
+    assert not left.in_session(FACTS)
+
+
+def test_the_next_session_finds_it_as_another_had_made_it(left: Overlay) -> None:
+    again = msgspec.structs.replace(SESSION, id="s2", before=Before(cordoned=True), added=Added())
+    left.apply(patch(session=again), FACTS, now=30.0)
+    assert left.view(FACTS).unavailable_since == 10.0
+    left.apply(patch(session=None), FACTS, now=40.0)
+    assert left.view(FACTS).unschedulable
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unschedulable": True},
+        {"taints": (TAINT,)},
+        {"request": Request(verb=Verb.CANCEL, by="ann", at="noon")},
+    ],
+)
+def test_people_take_it_over_and_then_it_is_as_they_say(left: Overlay, change: Any) -> None:
+    left.view(replace(FACTS, **change))
+    seen = left.view(FACTS)
+    assert (seen.unschedulable, seen.taints, seen.labels) == (False, (), {})
+    assert seen.history.last == "released"
+
+
+def test_another_request_takes_nothing_away(left: Overlay) -> None:
+    left.view(replace(FACTS, request=Request(verb=Verb.RETRY, by="ann", at="noon")))
+    assert left.view(FACTS).unschedulable
+
+
+def test_a_policy_that_left_dry_run_takes_along_what_it_left(left: Overlay) -> None:
+    assert not left.expire("u1", {"p", "q"})
+    assert left.expire("u1", {"q"})
+    assert left.view(FACTS) is FACTS
+
+
+def test_a_mark_that_a_policy_gives_up_stays_while_another_holds_the_node() -> None:
+    overlay, other = Overlay(), msgspec.structs.replace(HOLD, policy="q")
+    both = msgspec.structs.replace(SESSION, holds=(HOLD, other))
+    overlay.apply(patch(session=both, **LABELLED), FACTS, now=10.0)
+    one = msgspec.structs.replace(SESSION, holds=(other,), let_go={"p": 1})
+    overlay.apply(patch(session=one), FACTS, now=20.0)
+    assert overlay.view(FACTS).labels == {"tier": "broken"}
+    overlay.apply(patch(session=None), FACTS, now=30.0)
+    assert overlay.expire("u1", {"q"}), "it is p that left the label"
+
+
+def test_a_label_that_is_put_back_is_the_real_one_again() -> None:
+    overlay, facts = Overlay(), replace(FACTS, labels={"tier": "a", "zone": "z"})
+    overlay.apply(patch(session=SESSION, labels={"tier": "broken", "new": "1"}), facts, now=10.0)
+    assert overlay.view(facts).labels == {"tier": "broken", "zone": "z", "new": "1"}
+    overlay.apply(patch(session=SESSION, labels={"zone": None}), facts, now=15.0)
+    assert overlay.view(facts).labels == {"tier": "broken", "new": "1"}
+    gone = patch(session=None, labels={"tier": "a", "new": None, "zone": "z"})
+    overlay.apply(gone, facts, now=20.0)
+    assert overlay.view(facts).labels == facts.labels
+    assert not overlay.expire("u1", set()), "nothing is left of it"

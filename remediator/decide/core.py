@@ -49,7 +49,7 @@ class Policies:
 
     active: Mapping[str, ActivePolicy] = field(default_factory=dict)
     sides: dict[tuple[NodeMode, Mode, World], _Side] = field(
-        default_factory=dict, repr=False, compare=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
     """What was found out about the modes of these policies."""
 

@@ -201,7 +201,8 @@ class Executor:
         if any(isinstance(effect, PatchNode) for effect in effects):
             await self._todo.put(_Job(facts, effects))
             return
-        self.refused.pop(facts.name, None)  # there is nothing to write any more
+        if not self._real.ledger.refusals.known(facts.uid):
+            self.refused.pop(facts.name, None)  # there is nothing to write any more
         for effect in effects:
             self._tell(effect, self._real, facts.name)
         self._works.want(facts.name, works)
@@ -249,7 +250,6 @@ class Executor:
             self._came_to(self._real, work.node, outcome)
             self._queue.add(work.node)
 
-    # -- the workers ------------------------------------------------------------------------
     def _pretend_patch(self, patch: PatchNode, facts: NodeFacts, now: float) -> None:
         before = self.overlay.view(facts)
         if not self.overlay.apply(patch, facts, now=now):
@@ -261,6 +261,7 @@ class Executor:
         self._virtual.ledger.observe(self.overlay.view(facts), now)
         self._queue.add(facts.name)
 
+    # -- the workers ------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while (job := await self._todo.get()) is not None:
@@ -305,11 +306,14 @@ class Executor:
         self._observer.written(
             current, facts=facts, verdict=written.verdict, dry_run=False, reason=written.error
         )
+        refusals = self._real.ledger.refusals
         if written.verdict is Verdict.REFUSED:
             self.refused[effect.name] = written.error
+            refusals.refused(current, written.error)
         else:
             self.refused.pop(effect.name, None)
         if written.node is not None:
+            refusals.accepted(current)
             self._fleet.wrote(written.node)
             return True
         self._not_written(current, written)
@@ -331,7 +335,8 @@ class Executor:
             self._real.ledger.refund(effect.uid)
         if verdict is Verdict.GONE:
             return
-        self._queue.retry(effect.name, at_least=written.retry_after)
+        blamed = verdict is Verdict.REFUSED and bool(effect.changes)  # the rest need not wait
+        self._queue.retry(effect.name, at_least=0.0 if blamed else written.retry_after)
 
     async def _read(self, facts: NodeFacts) -> None:
         """Learn what became of a write that was never answered."""

@@ -134,7 +134,8 @@ def _start(
             outcomes=outcomes,
         )
         first = steps.steps[0]
-        if hold.step == 0 and (first.changes_node or (first.works and hold.work_since is None)):
+        held = hold.step == 0 and hold.state is HoldState.RUNNING
+        if held and (first.changes_node or (first.works and hold.work_since is None)):
             return None  # held; a message or a person that must be waited for is a beginning
     if exhausted:
         hold = replace(hold, state=HoldState.ESCALATED)

@@ -56,6 +56,10 @@ class PatchNode:
     allowed_by: tuple[str, ...] = ()
     """The guards that were asked about a disruptive change; every one of them allowed it."""
     why: str = ""
+    changes: tuple[tuple[str, int], ...] = ()
+    """Policy and place of each step whose change this is."""
+    at: float = 0.0
+    """When it was decided."""
 
 
 class Urgency(StrEnum):

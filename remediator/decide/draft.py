@@ -25,6 +25,7 @@ from remediator.decide.decision import (
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
+from remediator.decide.refusals import UNDO
 from remediator.decide.session import Approval, History, Session, Taint
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
@@ -32,6 +33,10 @@ from remediator.policy.plan import Plan
 
 SOONEST: Final = 0.1
 """Seconds until the next look at the earliest: what is due by rounding alone comes then."""
+
+
+UNTOUCHED: Final[tuple[object, ...]] = (None, (), (), {}, {})
+"""What :attr:`Draft.changed` says before anything is changed."""
 
 
 class World(StrEnum):
@@ -70,6 +75,10 @@ class Draft:
     """A person's request was answered in this decision."""
     drop_session: bool = False
     """An unreadable session is to be removed, as a person asked."""
+    changes: list[tuple[str, int]] = field(default_factory=list)
+    """Policy and place of each step that changes the node now."""
+    by_steps: tuple[object, ...] = UNTOUCHED
+    """What was changed when the last of them had changed it."""
     action: str = ""
     policy: str = ""
     disruptive: bool = False
@@ -83,6 +92,19 @@ class Draft:
     holds: list[Hold] = field(default_factory=list)
     looks: list[float] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> tuple[object, ...]:
+        """What is changed of the node so far, but for session and history: to be compared."""
+        return (
+            *(self.unschedulable, tuple(self.taint), tuple(self.untaint)),
+            *(dict(self.labels), dict(self.annotations)),
+        )
+
+    def changed_by(self, policy: str, step: int, *, before: tuple[object, ...]) -> None:
+        """Note that a step changed the node; ``before``: what was changed until then."""
+        self.changes += [*((UNDO,) if before != self.by_steps else ()), (policy, step)]
+        self.by_steps = self.changed
 
     def look_at(self, when: float | None) -> None:
         """Ask to be looked at again at a time."""
@@ -156,10 +178,10 @@ class Draft:
         return plan.channels or self.ledger.cluster.alerts_to
 
     def finish(self, matched: tuple[str, ...], reasons: tuple[str, ...]) -> Decision:
-        """Return the decision: the patch first, since what is told must be true."""
+        """Return the decision: the patch before all that is true only once it is written."""
         patch = self._patch()
-        told = (*self.effects, *self.works, *self.notices)
-        effects = ((patch,) if patch is not None else ()) + told
+        told = (*self.effects, *self.works)
+        effects = (*self.notices, *((patch,) if patch is not None else ()), *told)
         return Decision(
             node=self.facts.name,
             uid=self.facts.uid,
@@ -216,6 +238,10 @@ class Draft:
             disruptive=self.disruptive,
             allowed_by=GUARD_NAMES if self.disruptive else (),
             why=self.why,
+            changes=(*self.changes, UNDO)
+            if self.changes and self.changed != self.by_steps
+            else tuple(self.changes),
+            at=self.now,
         )
 
     def refusal(self) -> Hold | None:

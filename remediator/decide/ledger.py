@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from remediator.decide.facts import NodeFacts
+from remediator.decide.refusals import Refusals
 from remediator.decide.session import Session
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
@@ -141,6 +142,7 @@ class Ledger:
         self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
         self.suspended_since: dict[tuple[str, str], float] = {}
+        self.refusals = Refusals()
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
         self._admitted_at: dict[str, float] = {}
         self._unseen: set[str] = set()
@@ -195,6 +197,7 @@ class Ledger:
         entry = self.nodes.pop(uid, None)
         self._counted.pop(uid, None)
         self._admitted_at.pop(uid, None)
+        self.refusals.forget(uid)
         if entry is not None:
             self.total.subtract(entry.scopes)
             if entry.counted:

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from remediator.decide.admit import Verdicts
 from remediator.decide.begin import begin, tell_held
 from remediator.decide.changes import left_in_place, let_go_of_changes, make_again
-from remediator.decide.decision import NOT_ASKED, Decision, Hold, NodePhase, Outcome
+from remediator.decide.decision import (
+    NOT_ASKED,
+    Decision,
+    Hold,
+    NodePhase,
+    Outcome,
+    PatchNode,
+    Urgency,
+)
 from remediator.decide.draft import Draft, World
 from remediator.decide.endings import (
     answer_request,
@@ -32,6 +40,7 @@ from remediator.decide.look import Look, Matched, uncordoned, untainted, unusabl
 from remediator.decide.match import MAX_INSTANCES, Match
 from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
+from remediator.decide.refusals import REFUSED
 from remediator.decide.session import (
     MODE_KEY,
     HoldState,
@@ -43,6 +52,7 @@ from remediator.decide.waits import use_up
 from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.drain import OnRecovery
 from remediator.policy.plan import Plan, parse_plan
+from remediator.policy.quantities import format_duration
 from remediator.policy.steps import Step
 
 
@@ -72,13 +82,23 @@ def plan(
         draft.working = {step.work_class: hold.policy for hold, step in works_of(session)}
     draft.look_at(look.next_look)
     _plan(draft, look, verdicts, outcomes)
+    _tell_refused(draft)
     holding = look.holding
     admitted = any(verdicts.get((facts.uid, name), NOT_ASKED) is None for name in look.matched)
     if admitted and not draft.disruptive:
         ledger.refund(facts.uid)
-    return draft.finish(
+    decision = draft.finish(
         matched=tuple(one.active.policy.name for one in holding),
         reasons=tuple(dict.fromkeys(said for one in holding for said in one.match.reasons)),
+    )
+    if ledger.refusals.known(facts.uid) and not _wants_to_write(decision):
+        ledger.refusals.forget(facts.uid)
+    return decision
+
+
+def _wants_to_write(decision: Decision) -> bool:
+    return any(isinstance(one, PatchNode) for one in decision.effects) or any(
+        one.guard == REFUSED for one in decision.holds
     )
 
 
@@ -331,6 +351,22 @@ def _tell_if_unproven(
 def _edited(hold: PolicyHold, matched: Matched) -> bool:
     """Tell whether a policy says something else by now than what the hold began with."""
     return hold.version != matched.active.policy.version
+
+
+def _tell_refused(draft: Draft) -> None:
+    """Tell people once that the API server takes nothing that we write to this node."""
+    name, refused = draft.facts.name, draft.ledger.refusals.of_node(draft.facts.uid, draft.now)
+    if refused is None:
+        return
+    lasting = format_duration(float(int(draft.now - refused.since)))
+    draft.tell(
+        f"refused/{draft.facts.uid}/{refused.since:.0f}",
+        f"{name}: the API server refuses our changes",
+        f"For {lasting} nothing could be written to the node, so nothing is done or undone there: "
+        f"{refused.why}",
+        urgency=Urgency.CRITICAL,
+        notice=True,
+    )
 
 
 def _name_phase(draft: Draft, look: Look) -> None:

@@ -25,10 +25,11 @@ from remediator.decide.decision import (
     Urgency,
     WriteEvent,
 )
-from remediator.decide.draft import Draft
+from remediator.decide.draft import UNTOUCHED, Draft
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.match import Match
 from remediator.decide.progress import acted, ended, failed, message_key
+from remediator.decide.refusals import REFUSED, Refused
 from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
 from remediator.decide.waits import go_on_waiting
 from remediator.decide.work import go_on_with_work, taken
@@ -151,13 +152,39 @@ def _change(
     if draft.facts.mode is NodeMode.NOTIFY_ONLY:
         note = "the node says notify-only"
         return session, ended(hold, step.action, Result.CANCELLED, now, note)
+    takes_back = step.uncordon is not None or step.untaint is not None
+    if takes_back or (match.holds and not (step.disruptive and verdict is not None)):
+        refused = draft.ledger.refusals.of_step(hold.policy, draft.facts.uid, hold.step, now)
+        if refused is not None and now >= refused.since + step.limit:
+            why = f"the API server refuses it: {refused.why}"
+            return session, failed(draft, session, hold, step=step, result=Result.FAILED, note=why)
+        if _waits_for_server(draft, hold, step, refused):
+            return None
+    before = draft.changed
     made = change(draft, session, hold, step=step, match=match, verdict=verdict)
     if made is None:
         return None
+    if draft.changed != before:
+        draft.changed_by(hold.policy, hold.step, before=before)
     changed, note = made
     if step.disruptive and changed.added != session.added:
         hold = acted(hold, step)
     return changed, ended(hold, step.action, Result.DONE, now, note)
+
+
+def _waits_for_server(draft: Draft, hold: PolicyHold, step: Step, refused: Refused | None) -> bool:
+    """Leave a change out of this patch that was refused, or that may spoil another one."""
+    now = draft.now
+    if refused is not None and now < refused.again:
+        look = min(refused.again, refused.since + step.limit)
+        why = f"the API server refuses this {step.action}: {refused.why}"
+        draft.hold(Hold(hold.policy, REFUSED, why, look))
+        return True
+    if draft.changed != UNTOUCHED and draft.ledger.refusals.singly(draft.facts.uid, now):
+        why = "the API server refused several changes at once: each is written for itself"
+        draft.hold(Hold(hold.policy, REFUSED, why))
+        return True
+    return False
 
 
 def _tell(

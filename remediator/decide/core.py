@@ -163,8 +163,9 @@ def _look(
         else:
             found = match(policy, facts, now, cluster_facts)
         since, opened = note(active, facts, found, ledger, now) if selected else (now, False)
-        if hold is not None and not found.holds:
-            found, since = _begun(policy, hold, facts, now, cluster_facts), hold.since
+        if hold is not None:
+            since = hold.since
+            found = found if found.holds else _begun(policy, hold, facts, now, cluster_facts)
         if found.next_look is not None:
             looks.append(found.next_look)
         matched[policy.name] = Matched(active, found, since)

@@ -20,6 +20,7 @@ from tests.unit.decide.build import (
     alert,
     alive,
     condition,
+    ledger,
     node,
     policies,
     policy,
@@ -180,6 +181,26 @@ def test_a_node_that_is_not_selected_any_more_counts_for_no_breaker() -> None:
     made.one(seconds=1.0)
     assert made.ledger.held_since["bus", "uid-n1"] == since
     assert f"held/uid-n1/bus/{since:.0f}" in made.sent
+
+
+def test_whoever_is_held_longest_goes_first_selected_or_not() -> None:
+    """By the time that the session remembers: over a restart, too."""
+    drained = policy(steps=list(STEPS), **RECOVER, **TIER, limits={"rate": {"drain": "1/1h"}})
+    made = Bench(drained, guards=ledger(budgets=[{"maxUnavailable": "100%", "per": "cluster"}]))
+    mine = {**GPU, "tier": "a"}
+    made.see(node("n2", faults=(xid(),), labels=mine), node("n1", labels=mine))
+    made.decide()
+    made.now += MINUTE
+    made.fault(xid(), name="n1")
+    made.decide()
+    made.change("n2", labels=GPU)
+    made.ledger = ledger(budgets=[{"maxUnavailable": "100%", "per": "cluster"}])
+    made.now += 10 * MINUTE
+    for name in ("n1", "n2"):
+        made.fault(xid(), name=name)
+    made.decide()
+    made.decide()
+    assert made.works["drain"].node == "n2"
 
 
 def test_a_node_that_is_no_gpu_node_any_more_recovers_and_gets_no_further_step() -> None:

@@ -66,6 +66,7 @@ class ControlPlane:
         audit: write every changing request with its body to a log; see `audit_entries()`.
         apiserver_args: more flags for kube-apiserver, such as a short `--min-request-timeout`.
         controllers: whether kube-controller-manager runs.
+        more_controllers: of kube-controller-manager, beside `_CONTROLLERS`.
         keep: keep the folder at the end, for a look at the logs.
     """
 
@@ -75,12 +76,13 @@ class ControlPlane:
         audit: bool = False,
         apiserver_args: Sequence[str] = (),
         controllers: bool = True,
+        more_controllers: Sequence[str] = (),
         keep: bool = False,
     ) -> None:
         self.admin_token = secrets.token_urlsafe(24)
         self._audit = audit
         self._apiserver_args = list(apiserver_args)
-        self._controllers = controllers
+        self._controllers = (*_CONTROLLERS, *more_controllers) if controllers else ()
         self._keep = keep
         self._folder: Path | None = None
         self._port = 0
@@ -223,7 +225,10 @@ class ControlPlane:
         self._wait_for_apiserver()
         if self._controllers:
             kubeconfig = self.kubeconfig(self.folder / "admin.kubeconfig")
-            argv = [programs["kube-controller-manager"], *_controller_manager(kubeconfig)]
+            argv = [
+                programs["kube-controller-manager"],
+                *_controller_manager(kubeconfig, self._controllers),
+            ]
             self._spawn("kube-controller-manager", argv)
 
     def _start_etcd(self, program: str) -> str:
@@ -309,13 +314,13 @@ def _exit(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _controller_manager(kubeconfig: Path) -> list[str]:
+def _controller_manager(kubeconfig: Path, controllers: Sequence[str]) -> list[str]:
     return [
         f"--kubeconfig={kubeconfig}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         "--secure-port=0",
-        f"--controllers={','.join(_CONTROLLERS)}",
+        f"--controllers={','.join(controllers)}",
         f"--node-monitor-grace-period={_NODE_GRACE}",
     ]
 

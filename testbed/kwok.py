@@ -1,8 +1,8 @@
 """KWOK (sigs.k8s.io/kwok): the kubelets of as many nodes as one asks for, without their machines.
 
-Its nodes send the heartbeats that kubelets send, their pods run, and evicted pods end. What they
-do is in `kwok.stages.yaml`. It has an identity of its own, with the rights of kubelets and no
-more, so that an audit log tells its writes from everyone else's.
+Its nodes send the heartbeats that kubelets send, their pods run, those of Jobs complete, and
+evicted pods end. What they do is in `kwok.stages.yaml`. It has an identity of its own, with the
+rights of kubelets and no more, so that an audit log tells its writes from everyone else's.
 
 Left out on purpose: the node leases. 5,000 kubelets renew theirs 500 times a second, which is
 more than an API server, its clients and KWOK together can do on two cores; nothing here reads
@@ -27,7 +27,10 @@ from testbed.processes import Child, free_port
 LABEL: Final[Mapping[str, str]] = {"kwok.x-k8s.io/node": "fake"}
 """Of the nodes that it manages."""
 ENDS_AFTER: Final = "testbed.gpu-remediator.io/ends-after"
-"""Annotation of a pod: how long its containers need to end, such as `250ms`; default a second."""
+"""Annotation of a pod: how long its containers need to end, such as `250ms`; default a second.
+
+Once the pod is deleted; that of a Job, once it runs.
+"""
 _STAGES: Final = Path(__file__).with_name("kwok.stages.yaml")
 _START_TIMEOUT: Final = 60.0
 _NAMESPACE: Final = "kube-system"

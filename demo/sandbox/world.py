@@ -18,6 +18,7 @@ from testbed.api import ApiError
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
 from testbed.kwok import LABEL, Kwok
+from testbed.manifests import DEPLOY, apply, read
 from testbed.processes import Child
 from testbed.workload import create_budget, create_owner
 
@@ -32,6 +33,10 @@ spec:
   mode: DryRun
   settling: 1s
 """
+
+
+_MORE_RIGHTS: Final = ("drain-delete.yaml", "jobs.yaml")
+"""Of `deploy/controller/optional`, for policies that need them."""
 
 
 class World(NamedTuple):
@@ -94,10 +99,12 @@ def set_up(policies: Path, *, config: Path | None, count: int) -> Iterator[World
         count: of GPU nodes.
     """
     with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane())
+        plane = stack.enter_context(ControlPlane(more_controllers=["job-controller"]))
         cluster = Cluster(plane)
         stack.callback(cluster.api.close)
         cluster.install()
+        for file in _MORE_RIGHTS:
+            apply(cluster.api, read(DEPLOY / "controller" / "optional" / file))
         stack.enter_context(Kwok(plane))
         nodes = [cluster.create_node(str(one), labels=LABEL) for one in range(1, count + 1)]
         stack.enter_context(Agents(plane, nodes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -11,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,7 +26,7 @@ PATIENCE = 60.0
 class Sandbox(NamedTuple):
     process: subprocess.Popen[str]
     printed: list[str]
-    policy: Path
+    policies: Path
 
     def command(self, *words: str) -> str:
         """The printed command that has these words."""
@@ -52,12 +54,19 @@ class Sandbox(NamedTuple):
         return output
 
 
-@pytest.fixture
-def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
-    policies = tmp_path / "policies"
-    policies.mkdir()
-    shutil.copy(ROOT / "policies" / POLICY, policies)
-    argv = [sys.executable, "-m", "demo.sandbox", "--policies", str(policies), "--nodes", "3"]
+@contextlib.contextmanager
+def started(policies: Path, *more: str) -> Iterator[Sandbox]:
+    """A sandbox on this folder, once it has printed everything."""
+    argv = [
+        sys.executable,
+        "-m",
+        "demo.sandbox",
+        "--policies",
+        str(policies),
+        "--nodes",
+        "3",
+        *more,
+    ]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
         assert process.stdout is not None
         printed: list[str] = []
@@ -67,14 +76,24 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
                 if "reboot:" in line:  # the last that it prints
                     break
             assert process.poll() is None, "\n".join(printed)
-            yield Sandbox(process, printed, policies / POLICY)
+            yield Sandbox(process, printed, policies)
         finally:
-            process.kill()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(240)
-def test_a_policy_is_tried_in_dry_run_then_enforced_and_nothing_is_left(sandbox: Sandbox) -> None:
+def test_a_policy_is_tried_in_dry_run_then_enforced_and_nothing_is_left(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "policies" / POLICY, tmp_path)
+    with started(tmp_path) as sandbox:
+        config = Path(sandbox.command("sed -i").split()[-1])
+        try_it(sandbox)
+        assert config.exists()
+    assert not config.parent.exists(), "its folder goes with it"
+
+
+def try_it(sandbox: Sandbox) -> None:
     status, nodes = sandbox.command("remediator status"), sandbox.command("get nodes")
     assert sandbox.run(nodes).count(" Ready ") == 3
     sandbox.run(sandbox.command("happen", "xid"))
@@ -83,16 +102,45 @@ def test_a_policy_is_tried_in_dry_run_then_enforced_and_nothing_is_left(sandbox:
     assert "mode DryRun" in would
     assert "SchedulingDisabled" not in sandbox.run(nodes)
 
-    text = sandbox.policy.read_text("utf-8")
-    sandbox.policy.write_text(text.replace("mode: DryRun", "mode: Enforce"), "utf-8")
+    policy = sandbox.policies / POLICY
+    text = policy.read_text("utf-8")
+    policy.write_text(text.replace("mode: DryRun", "mode: Enforce"), "utf-8")
     sandbox.run(sandbox.command("sed -i"))
     cordoned = sandbox.until(lambda text: "SchedulingDisabled" in text, nodes)
     assert re.findall(r"(\S+) +Ready,SchedulingDisabled", cordoned) == ["gpu-1"]
 
-    config = Path(sandbox.command("sed -i").split()[-1])
-    sandbox.process.send_signal(signal.SIGINT)
-    assert sandbox.process.wait(PATIENCE) == 0
-    assert not config.parent.exists()
+
+@pytest.mark.cluster
+@pytest.mark.timeout(240)
+def test_a_drain_and_a_job_run_to_their_end(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    spec: dict[str, Any] = {
+        "mode": "Enforce",
+        "when": [{"xid": {"codes": [119]}}],
+        "steps": [{"cordon": {}}, {"drain": {}}, {"job": {"template": "reset"}}],
+        "recover": {"for": "0s"},
+    }
+    write(tmp_path / "policies" / "reset.yaml", "RemediationPolicy", spec)
+    template = {"spec": {"containers": [{"name": "reset", "image": "example/reset"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+    (tmp_path / "reset-job.yaml").write_text(json.dumps(job), "utf-8")
+    config = tmp_path / "remediator-config.yaml"
+    spec = {"mode": "Enforce", "settling": "0s", "templates": {"reset": {"file": "reset-job.yaml"}}}
+    write(config, "RemediatorConfig", spec)
+
+    with started(tmp_path / "policies", "--config", str(config)) as sandbox:
+        sandbox.run("python -m demo.sandbox happen gpu-2 'xid: {code: 119}'")
+        sandbox.until(lambda text: "Complete" in text, "kubectl get jobs")
+        pods = sandbox.run("kubectl get pods -n team -o wide")
+        assert pods.count("gpu-1") == pods.count("gpu-3") == 2
+        assert "gpu-2" not in pods
+        sandbox.run("python -m demo.sandbox happen gpu-2 'reboot: {takes: 1s}'")
+        sandbox.until(lambda text: "SchedulingDisabled" not in text, "kubectl get nodes")
+
+
+def write(path: Path, kind: str, spec: dict[str, Any]) -> None:
+    head = {"apiVersion": "gpu-remediator.io/v1alpha1", "kind": kind, "metadata": {"name": "reset"}}
+    path.write_text(json.dumps({**head, "spec": spec}), "utf-8")
 
 
 def test_faults_are_played_on_this_machine_only(tmp_path: Path) -> None:

@@ -67,6 +67,26 @@ def test_pods_run_and_an_evicted_one_ends(cluster: Cluster) -> None:
     assert writers(cluster, soon, verb="delete") == {"system:serviceaccount:kube-system:kwok"}
 
 
+def test_a_pod_of_a_job_ends_by_itself_and_well(cluster: Cluster) -> None:
+    node = cluster.create_node(labels=LABEL)
+    path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
+    container = {"name": "main", "image": "pause"}
+    spec = {"template": {"spec": {"containers": [container], "restartPolicy": "Never"}}}
+    made = cluster.api.create(path, {"metadata": {"name": "reset"}, "spec": spec})["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "reset", "uid": made["uid"]}
+    soon, later = (
+        cluster.create_pod(node=node, owner=owner, annotations={ENDS_AFTER: text})
+        for text in ("10ms", "10m")
+    )
+
+    cluster.wait_for(
+        lambda: cluster.pod(soon)["status"]["phase"] == "Succeeded", what=f"{soon} to succeed"
+    )
+    (state,) = cluster.pod(soon)["status"]["containerStatuses"]
+    assert state["state"]["terminated"]["exitCode"] == 0
+    assert cluster.pod(later)["status"]["phase"] == "Running"
+
+
 def test_a_heartbeat_renews_the_kubelets_conditions_and_no_others(cluster: Cluster) -> None:
     node = cluster.create_node(labels=LABEL)
     beaten_long_ago(cluster, node, Ready="True", DiskPressure="False", GPUXidError="False")

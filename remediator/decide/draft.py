@@ -27,6 +27,7 @@ from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.refusals import UNDO
 from remediator.decide.session import Approval, History, Session, Taint
+from remediator.decide.suspensions import Suspension
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
 
@@ -168,8 +169,9 @@ class Draft:
         ours = [one for one in self.under_way if policy in {None, one.policy}]
         for work in ours:
             key = (work.policy, self.facts.uid)
-            self.ledger.suspended_since.setdefault(key, self.now)
-            self.ledger.look_until.pop(key, None)
+            followed = self.ledger.look_until.pop(key, None) is not None
+            since = self.now if followed else work.since  # by an earlier leader: who knows?
+            self.ledger.suspensions.add(*key, Suspension(began=work.since, since=since))
         others = [one for one in self.works if policy not in {None, one.policy}]
         self.works = [*others, *(replace(work, suspended=True) for work in ours)]
 

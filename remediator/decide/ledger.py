@@ -22,6 +22,7 @@ import msgspec
 from remediator.decide.facts import NodeFacts
 from remediator.decide.refusals import Refusals
 from remediator.decide.session import Session
+from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
 from remediator.policy.quantities import Rate
@@ -65,13 +66,17 @@ class OpenBreaker(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What must survive a restart: starts within their windows, open breakers, dropped nodes."""
+    """What must survive a restart: starts within their windows, open breakers, dropped nodes.
+
+    And, by ``policy uid``, the work that is suspended.
+    """
 
     version: int = 1
     starts: dict[str, tuple[float, ...]] = {}
     """Times of starts by ``action pool policy`` (policy empty: the cluster's rate)."""
     breakers: dict[str, OpenBreaker] = {}
     dropped: dict[str, tuple[str, ...]] = {}
+    suspended: dict[str, Suspension] = {}
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,12 +141,12 @@ class Ledger:
         self.breakers: dict[str, OpenBreaker] = {}
         self.dropped: dict[str, set[str]] = {}
         self.watches: dict[str, Watch] = {}
+        self.suspensions = Suspensions()
         self.look_until: dict[tuple[str, str], float] = {}
         """Until when work that was not followed all along is looked at before it may be late."""
         self.clear_since: dict[tuple[str, str], float] = {}
         self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
-        self.suspended_since: dict[tuple[str, str], float] = {}
         self.refusals = Refusals()
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
         self._admitted_at: dict[str, float] = {}
@@ -198,6 +203,7 @@ class Ledger:
         self._counted.pop(uid, None)
         self._admitted_at.pop(uid, None)
         self.refusals.forget(uid)
+        self.suspensions.forget(uid)
         if entry is not None:
             self.total.subtract(entry.scopes)
             if entry.counted:
@@ -209,8 +215,8 @@ class Ledger:
             watch.matching.pop(uid, None)
         for source in self.dropped:
             self.undrop(source, uid)
-        since = (self.clear_since, self.unproven_since, self.held_since, self.suspended_since)
-        for memory in (*since, self.look_until):
+        since = (self.clear_since, self.unproven_since, self.held_since, self.look_until)
+        for memory in since:
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]
 
@@ -351,7 +357,7 @@ class Ledger:
     def take_changed(self) -> bool:
         """Tell whether :meth:`state` changed since the last call."""
         changed, self._changed = self._changed, False
-        return changed
+        return self.suspensions.take_changed() or changed
 
     def state(self) -> LedgerState:
         """Return what must survive a restart."""
@@ -363,6 +369,9 @@ class Ledger:
             },
             breakers=dict(self.breakers),
             dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
+            suspended=self.suspensions.state(
+                {uid for uid, entry in self.nodes.items() if entry.in_session}
+            ),
         )
 
     def restore(self, state: LedgerState) -> None:
@@ -373,6 +382,7 @@ class Ledger:
             known.extend(Start(at, "") for at in sorted(times))
         self.breakers.update(state.breakers)
         self.dropped.update({source: set(uids) for source, uids in state.dropped.items()})
+        self.suspensions.restore(state.suspended)
 
 
 def scopes_of(facts: NodeFacts) -> tuple[Scope, ...]:

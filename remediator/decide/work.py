@@ -187,7 +187,7 @@ def _begin(
     why = f"{step.action} by {name}: {', '.join(match.reasons)}"
     draft.act(step.action, name, why, disruptive=True)
     draft.working[kind] = name
-    draft.ledger.suspended_since.pop((name, draft.facts.uid), None)
+    draft.ledger.suspensions.end(name, draft.facts.uid)
     hold = acted(hold, step)
     draft.ledger.look_until[name, draft.facts.uid] = draft.now
     hold = replace(hold, work_since=draft.now, work_boot_id=draft.facts.boot_id)
@@ -220,11 +220,17 @@ def _evictions_stopped(
 
 def _resumed(draft: Draft, hold: PolicyHold) -> PolicyHold:
     """Give back the time in which the work was suspended."""
-    since = draft.ledger.suspended_since.pop((hold.policy, draft.facts.uid), None)
-    if since is None or hold.work_since is None:
+    if hold.work_since is None:
+        return hold
+    uid, began = draft.facts.uid, hold.work_since
+    since = draft.ledger.suspensions.since(hold.policy, uid, began=began)
+    if since is None:
+        return hold
+    if draft.now <= since:
+        draft.ledger.suspensions.end(hold.policy, uid)
         return hold
     draft.act("record", hold.policy, f"the work of {hold.policy} goes on")
-    return replace(hold, work_since=hold.work_since + max(0.0, draft.now - since))
+    return replace(hold, work_since=began + draft.now - since)
 
 
 def _result(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> tuple[Result | None, str]:

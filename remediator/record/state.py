@@ -1,9 +1,9 @@
 """What guards remember, kept in ConfigMap ``gpu-remediator-state`` over restarts.
 
 Sessions, and so the budget, are on the nodes. Here is the rest: recent starts (rates),
-open breakers, what a breaker reset dropped. Written behind, at most once a second; of a
-crash within that second at most one second's starts are forgotten, which the budget
-still bounds.
+open breakers, what a breaker reset dropped, work that is suspended. Written behind, at most
+once a second; of a crash within that second at most one second's starts are forgotten, which
+the budget still bounds, and suspended work gets its whole time again.
 
 If there is no such ConfigMap, nothing was ever started: the guards begin empty.
 

@@ -28,7 +28,7 @@ from remediator.decide.session import (
     decode_session,
     encode,
 )
-from remediator.decide.work import LOOK_FIRST
+from remediator.decide.work import LOOK_FIRST, under_way
 from tests.property.cases import TIMES
 from tests.unit.decide.build import (
     GPU,
@@ -85,6 +85,9 @@ class Node(RuleBasedStateMachine):
         self.outcomes: dict[str, Outcome] = {}
         self.works: dict[str, Work] = {}
         self.told: dict[str, str] = {}
+        self.ran: dict[str, float] = {}
+        """For how long work was followed, by key: what counts for its deadline."""
+        self.last_turn = self.now
         self.followed: dict[str, float] = {}
         """Since when this leader follows work, by key."""
         self.loaded = policies(policy("a"), policy("b"))
@@ -104,6 +107,11 @@ class Node(RuleBasedStateMachine):
         self.ledger.observe(self.facts, self.now)
 
     def turn(self, *, refused: bool = False) -> Decision:
+        for one in self.works.values():
+            if not one.suspended:
+                self.ran[one.key] = self.ran.get(one.key, 0.0) + self.now - self.last_turn
+        self.last_turn = self.now
+        wanted = {one.policy: one for one in under_way(self.facts)}
         (decision,) = decide(
             [self.facts],
             policies=self.loaded,
@@ -116,6 +124,7 @@ class Node(RuleBasedStateMachine):
         works = {one.key: one for one in decision.effects if isinstance(one, Work)}
         if patch is not None:
             self.check_patch(patch)
+            self.check_late(patch, wanted)
             if refused:
                 self.ledger.refund(self.facts.uid)
                 return decision
@@ -176,6 +185,16 @@ class Node(RuleBasedStateMachine):
             if one.result is Result.FAILED:
                 assert known is not None
                 assert not known.delivered
+
+    def check_late(self, patch: PatchNode, wanted: dict[str, Work]) -> None:
+        """No deadline is judged too early, whatever was suspended and whoever led meanwhile."""
+        session = patch.session if isinstance(patch.session, Session) else None
+        for name, work in wanted.items():
+            hold = session.hold(name) if session is not None else None
+            last = hold.results[-1] if hold is not None and hold.results else None
+            late = last is not None and (last.step, last.at) == (work.step, self.now)
+            if last is not None and late and last.result is Result.TIMED_OUT:
+                assert self.ran[work.key] >= work.spec.limit - 1e-3, "too early"
 
     def check_works(self, works: dict[str, Work], decision: Decision) -> None:
         session = self.facts.session
@@ -303,11 +322,13 @@ class Node(RuleBasedStateMachine):
         self.loaded = replace(self.loaded, active=left)
         self.turn()
 
-    @rule()
-    def restart(self) -> None:
-        pause = self.ledger.pause
+    @rule(saved=st.booleans())
+    def restart(self, *, saved: bool) -> None:
+        pause, state = self.ledger.pause, self.ledger.state()
         self.ledger = Ledger(cluster=self.spec, started=self.now)
         self.ledger.pause = pause
+        if saved:
+            self.ledger.restore(state)
         self.followed.clear()
         self.outcomes = {key: one for key, one in self.outcomes.items() if key not in self.works}
         self.see()

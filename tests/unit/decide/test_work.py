@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.decide.core import World
 from remediator.decide.decision import Outcome, PatchNode, Work
 from remediator.decide.facts import NodeMode
-from remediator.decide.ledger import Ledger, Pause
+from remediator.decide.ledger import Ledger, LedgerState, Pause
 from remediator.decide.session import (
     History,
     HoldState,
@@ -416,11 +417,18 @@ def test_a_new_leader_wants_the_work_that_the_session_says_began() -> None:
     assert made.works["job"] == work
 
 
-def taken_over(made: Bench, *, after: float) -> None:
-    """Have another leader begin to lead, which knows what stands on the nodes only."""
+def taken_over(made: Bench, *, after: float, kept: bool = False) -> None:
+    """Have another leader begin to lead, which knows what stands on the nodes only.
+
+    ``kept``: and what the ledger before had saved.
+    """
     made.now += after
-    guards = made.ledger.cluster
-    made.ledger = Ledger(cluster=guards, started=made.now)
+    before = made.ledger
+    made.ledger = Ledger(cluster=before.cluster, started=made.now)
+    made.ledger.pause = before.pause
+    if kept:
+        saved = msgspec.json.encode(before.state())
+        made.ledger.restore(msgspec.json.decode(saved, type=LedgerState))
     made.outcomes.clear()
     made.see(*made.nodes.values())
 
@@ -481,3 +489,75 @@ def test_work_that_was_suspended_is_looked_at_before_it_may_be_late() -> None:
     made.one(seconds=2.0)
     end(made, "job")
     assert results(made)[-1] == ("job", "done")
+
+
+def suspended(*, after: float = 2 * MINUTE) -> tuple[Bench, float]:
+    """Work with a limit of ten minutes, paused after some; and its deadline."""
+    made = until(bench({"cordon": {}}, JOB), "job")
+    deadline = made.works["job"].deadline
+    made.ledger.pause = Pause(by="ann", at="now", all=True)
+    assert made.ledger.take_changed()
+    made.one(seconds=after)
+    assert made.works["job"].suspended
+    assert made.ledger.take_changed(), "it is to be saved"
+    return made, deadline
+
+
+@pytest.mark.parametrize("lifted", [True, False])
+def test_a_restart_during_a_pause_knows_how_long_work_was_suspended(*, lifted: bool) -> None:
+    made, deadline = suspended()
+    made.one(seconds=60 * MINUTE)
+    taken_over(made, after=30 * MINUTE, kept=True)
+    if not lifted:
+        patches = [made.one(), made.one(seconds=10 * MINUTE)]
+        assert made.works["job"].suspended
+        assert not any(isinstance(one, PatchNode) for each in patches for one in each.effects)
+        made.now -= 10 * MINUTE
+    made.ledger.pause = None
+    made.one()
+    assert made.works["job"].deadline == pytest.approx(deadline + 90 * MINUTE)
+    made.one(seconds=7 * MINUTE)
+    made.one(seconds=0.5)
+    assert made.works["job"].deadline == pytest.approx(deadline + 90 * MINUTE), "given back once"
+    made.one(seconds=MINUTE)
+    assert results(made)[-1] == ("job", "timed-out")
+
+
+def test_a_restart_that_cannot_know_it_gives_work_its_whole_time() -> None:
+    made, _ = suspended()
+    taken_over(made, after=60 * MINUTE)
+    made.one(seconds=1.0)
+    assert made.works["job"].suspended
+    made.ledger.pause = None
+    made.one(seconds=MINUTE)
+    assert made.works["job"].deadline == pytest.approx(made.now + 10 * MINUTE)
+
+
+def test_time_is_given_back_though_the_first_write_after_the_pause_was_lost() -> None:
+    made, deadline = suspended()
+    made.one(seconds=60 * MINUTE)
+    made.ledger.pause = None
+    made.decide(write=False)
+    made.one(seconds=MINUTE)
+    assert made.works["job"].deadline == pytest.approx(deadline + 61 * MINUTE)
+    taken_over(made, after=1.0, kept=True)
+    made.one()
+    assert made.works["job"].deadline == pytest.approx(deadline + 61 * MINUTE), "not twice"
+
+
+def test_a_pause_of_no_time_gives_nothing_back() -> None:
+    made, deadline = suspended()
+    made.ledger.pause = None
+    made.one()
+    made.one(seconds=MINUTE)
+    assert made.works["job"].deadline == deadline
+
+
+def test_what_is_suspended_is_forgotten_with_its_session_and_its_node() -> None:
+    made, _ = suspended()
+    assert made.ledger.state().suspended
+    made.change(session=None)
+    assert not made.ledger.state().suspended
+    made, _ = suspended()
+    made.ledger.forget("uid-n1")
+    assert made.ledger.suspensions.since("bus", "uid-n1", began=made.works["job"].since) is None

@@ -3,7 +3,8 @@
 Events are a courtesy to people (`kubectl describe node`), never the record: they
 must not slow down or fail what they tell about. So `record` only puts a note into a
 bounded buffer and never raises; one task sends them, one at a time; what does not
-fit, is too frequent or cannot be sent is dropped and counted.
+fit, is too frequent or cannot be sent is dropped and counted. So is what waited until
+somebody else leads: only the leader says that it did something.
 
 Equal events are one Event object with a count: its name is derived from the node's
 UID and the note, so the same note after a restart, or from the other replica, finds
@@ -22,6 +23,7 @@ import msgspec
 import structlog
 
 from remediator.kube.errors import AlreadyExists, ApiError, NotFound
+from remediator.kube.tenure import NotLeading
 from remediator.kube.transport import MERGE_PATCH
 
 
@@ -73,6 +75,7 @@ class EventRecorder:
 
     Args:
         api: the transport.
+        check: raises `NotLeading` when nothing may be sent any more; asked before each request.
         component: who says it (`source.component`).
         instance: which replica says it.
         clock: seconds that only grow; None for the event loop's.
@@ -90,6 +93,7 @@ class EventRecorder:
         self,
         *,
         api: ApiClient,
+        check: Callable[[], None],
         component: str = "gpu-remediator",
         instance: str = "",
         clock: Callable[[], float] | None = None,
@@ -101,6 +105,7 @@ class EventRecorder:
     ) -> None:
         self.sent = self.repeated = self.dropped = self.failed = 0
         self._api = api
+        self._check = check
         self._component = component
         self._instance = instance
         self._clock = clock or asyncio.get_running_loop().time
@@ -181,6 +186,8 @@ class EventRecorder:
         try:
             await self._create_or_count(note, count)
             self.sent += 1
+        except NotLeading:
+            self.dropped += 1
         except ApiError as error:
             self.failed += 1
             _log.warning("event not sent", node=note.node, reason=note.reason, error=str(error))
@@ -212,6 +219,7 @@ class EventRecorder:
         self._known[name] = _Sent(total, self._clock())
 
     async def _patch(self, name: str, body: dict[str, object]) -> int:
+        self._check()
         answer = await self._api.request(
             "PATCH", f"{_PATH}/{name}", msgspec.json.encode(body), content_type=MERGE_PATCH
         )
@@ -238,6 +246,7 @@ class EventRecorder:
             "lastTimestamp": now,
             "count": count,
         }
+        self._check()
         await self._api.request("POST", _PATH, msgspec.json.encode(body))
 
     def _forget_old(self) -> None:

@@ -11,6 +11,7 @@ from remediator.kube.errors import Conflict, NotFound
 from remediator.kube.events import EventRecorder
 from remediator.kube.objects import ConfigMap
 from remediator.kube.store import Store
+from remediator.kube.tenure import NotLeading
 from testbed.cluster import Cluster
 from testbed.faultproxy import Answer, FaultProxy, Hang
 
@@ -18,6 +19,10 @@ from testbed.faultproxy import Answer, FaultProxy, Hang
 pytestmark = pytest.mark.cluster
 
 STATE = "gpu-remediator-state"
+
+
+def leading() -> None:
+    """The lease is ours."""
 
 
 async def test_configmap_is_written_on_condition_of_what_was_read(
@@ -74,7 +79,7 @@ async def test_same_event_again_is_counted_also_by_another_process(
     name = cluster.create_node()
     uid = cluster.node(name)["metadata"]["uid"]
     for _ in range(2):  # a recorder each, as after a restart
-        recorder = EventRecorder(api=api)
+        recorder = EventRecorder(api=api, check=leading)
         for number in range(3):
             recorder.record(
                 node=name,
@@ -96,7 +101,7 @@ async def test_same_event_again_is_counted_also_by_another_process(
 
 async def test_event_that_expired_is_made_again(cluster: Cluster, api: ApiClient) -> None:
     name = cluster.create_node()
-    recorder = EventRecorder(api=api, dedupe_ttl=0.0)
+    recorder = EventRecorder(api=api, check=leading, dedupe_ttl=0.0)
     for _ in range(2):
         recorder.record(node=name, uid="u", kind="Normal", reason="Uncordoned", message="well")
         await recorder.flush(5)
@@ -108,10 +113,30 @@ async def test_event_that_expired_is_made_again(cluster: Cluster, api: ApiClient
     assert recorder.failed == 0
 
 
+async def test_events_that_waited_until_another_leads_are_not_sent(
+    cluster: Cluster, api: ApiClient
+) -> None:
+    name = cluster.create_node()
+    checks: list[None] = []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) > 1:
+            raise NotLeading("the lease is not ours")
+
+    recorder = EventRecorder(api=api, check=check)
+    for reason in ("Cordoned", "Uncordoned", "Released"):
+        recorder.record(node=name, uid="u", kind="Normal", reason=reason, message="m")
+    await recorder.flush(5)
+
+    assert [event["reason"] for event in cluster.events(name)] == ["Cordoned"]
+    assert (recorder.sent, recorder.dropped, recorder.failed) == (1, 2, 0)
+
+
 async def test_events_never_block_nor_fail_who_records(
     proxy: FaultProxy, proxied: ApiClient
 ) -> None:
-    recorder = EventRecorder(api=proxied, buffer=3, burst=100)
+    recorder = EventRecorder(api=proxied, check=leading, buffer=3, burst=100)
     for number in range(10):
         recorder.record(
             node=f"n{number}", uid=f"u{number}", kind="Normal", reason="Cordoned", message="m"

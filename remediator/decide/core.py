@@ -34,6 +34,7 @@ from remediator.decide.match import Match, match
 from remediator.decide.plan import plan
 from remediator.decide.session import PolicyHold, Session
 from remediator.decide.steps import wants
+from remediator.decide.storms import is_source
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.plan import parse_plan
@@ -162,15 +163,15 @@ def _look(
             found = CLEAR
         else:
             found = match(policy, facts, now, cluster_facts)
-        since, opened = note(active, facts, found, ledger, now) if selected else (now, False)
+        since, opened = note(active, facts, found, ledger, now) if selected else (now, ())
         if hold is not None:
             since = hold.since
             found = found if found.holds else _begun(policy, hold, facts, now, cluster_facts)
         if found.next_look is not None:
             looks.append(found.next_look)
         matched[policy.name] = Matched(active, found, since)
-        if opened:
-            alarms.setdefault(uid, []).append(_alarm(policy.name, ledger))
+        for name in opened:
+            alarms.setdefault(uid, []).append(_alarm(name, ledger))
     return Look(
         facts,
         matched,
@@ -265,15 +266,16 @@ def _forget_held(looks: list[Look], verdicts: Verdicts, ledger: Ledger) -> None:
 def _alarm(source: str, ledger: Ledger) -> SendMessage:
     """Tell people once that a breaker opened."""
     opened = ledger.breakers[source]
+    which = "that rests on this source" if is_source(source) else "of this policy"
     return SendMessage(
         key=f"breaker/{source}/{opened.at:.0f}",
         to=ledger.cluster.alerts_to,
         title=f"breaker of {source} opened",
         text=(
-            f"{opened.why}. No new disruptive step of this policy; recovery goes on. "
+            f"{opened.why}. No new disruptive step {which}; recovery goes on. "
             f"`remediator breaker reset {source}` leaves the present faults alone, "
             "`--keep` acts on them."
         ),
-        policy=source,
+        policy="" if is_source(source) else source,
         urgency=Urgency.CRITICAL,
     )

@@ -16,10 +16,18 @@ from pydantic import ValidationError
 
 from node_agent.contract import ConditionType, Fault, FaultKind
 from remediator.decide.answer import UNKNOWN, Answer, Match, any_of, doubted
-from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, QueryFact
+from remediator.decide.facts import (
+    AGENTS,
+    NOTHING_KNOWN,
+    OWN_CONDITIONS,
+    ClusterFacts,
+    NodeFacts,
+    QueryFact,
+)
 from remediator.decide.node_clauses import CODE_NAMES, codes, condition, place, report_trusted
 from remediator.decide.signal_clauses import (
     ALERTMANAGER,
+    PROMETHEUS,
     absence_proven,
     alert,
     query_doubt,
@@ -71,6 +79,25 @@ def speaker(instance: str) -> str:
     if kind in {_ALERT, _QUERY}:
         return ""
     return rest.rpartition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
+
+
+def sources_of(instances: Iterable[str], facts: NodeFacts) -> tuple[str, ...]:
+    """Return the sources that fault instances rest on, by the names that breakers have."""
+    return tuple(sorted({one for one in (source_of(each, facts) for each in instances) if one}))
+
+
+def source_of(instance: str, facts: NodeFacts) -> str:
+    """Return the source that says so: ``agents/all``, ``alertmanager/main``, ``prometheus/main``.
+
+    "" where it is none that we know: conditions of others have writers of their own.
+    """
+    kind, _, rest = instance.partition(":")
+    if kind == _ALERT:
+        return ALERTMANAGER + rest.partition("/")[0]
+    if kind == _QUERY:
+        fact = facts.queries.get(rest)
+        return PROMETHEUS + fact.source if fact is not None and fact.source else ""
+    return f"{AGENTS}/all" if speaker(instance) in OWN_CONDITIONS else ""
 
 
 def silenced(instances: Iterable[str], facts: NodeFacts) -> str:

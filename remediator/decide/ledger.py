@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from remediator.decide.facts import NodeFacts
 from remediator.decide.refusals import Refusals
 from remediator.decide.session import Session
+from remediator.decide.storms import OpenBreaker, Storms, Watch
 from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
@@ -56,13 +57,6 @@ class Start(NamedTuple):
 
     at: float
     uid: str
-
-
-class OpenBreaker(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A breaker that is open: since when, and why in words."""
-
-    at: float
-    why: str
 
 
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,21 +103,6 @@ class Entry:
         return self.unavailable or self.reserved
 
 
-@dataclass(slots=True)
-class Watch:
-    """What a breaker remembers of one source: nodes looked at, new matches in its window."""
-
-    loaded_at: float
-    scope: set[str] = field(default_factory=set)
-    looked: set[str] = field(default_factory=set)
-    backlog: set[str] = field(default_factory=set)
-    matching: dict[str, float] = field(default_factory=dict)
-    recent: dict[str, float] = field(default_factory=dict)
-    """Nodes that newly matched, with when, oldest first."""
-    drop_unseen: bool = False
-    """The breaker was reset before every node was looked at: older faults are dropped, too."""
-
-
 class Ledger:
     """The guards' memory of one world (real, or virtual for dry-run).
 
@@ -138,19 +117,16 @@ class Ledger:
         self._counted: dict[str, Entry] = {}
         self.total: Counter[Scope] = Counter()
         self.unavailable: Counter[Scope] = Counter()
-        self.breakers: dict[str, OpenBreaker] = {}
-        self.dropped: dict[str, set[str]] = {}
-        self.watches: dict[str, Watch] = {}
         self.suspensions = Suspensions()
         self.look_until: dict[tuple[str, str], float] = {}
         """Until when work that was not followed all along is looked at before it may be late."""
+        self.storms = Storms()
         self.clear_since: dict[tuple[str, str], float] = {}
         self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
         self.refusals = Refusals()
         self._starts: dict[tuple[str, str, str], deque[Start]] = {}
         self._admitted_at: dict[str, float] = {}
-        self._unseen: set[str] = set()
         self._waiting: set[str] = set()
         self._woken: set[str] = set()
         self._changed = False
@@ -209,12 +185,7 @@ class Ledger:
             if entry.counted:
                 self.unavailable.subtract(entry.scopes)
                 self._wake()
-        for watch in self.watches.values():
-            for known in (watch.scope, watch.looked, watch.backlog):
-                known.discard(uid)
-            watch.matching.pop(uid, None)
-        for source in self.dropped:
-            self.undrop(source, uid)
+        self.storms.forget(uid)
         since = (self.clear_since, self.unproven_since, self.held_since, self.look_until)
         for memory in since:
             for key in [key for key in memory if key[1] == uid]:
@@ -309,55 +280,39 @@ class Ledger:
 
     # --- breakers -----------------------------------------------------------------
 
-    def watch(self, source: str, loaded_at: float) -> Watch:
-        """Return what is remembered of a source; a policy that was loaded anew starts anew."""
-        watch = self.watches.get(source)
-        if watch is None or watch.loaded_at != loaded_at:
-            watch = self.watches[source] = Watch(loaded_at, drop_unseen=source in self._unseen)
-            self._unseen.discard(source)
-        return watch
+    @property
+    def breakers(self) -> dict[str, OpenBreaker]:
+        """Those that are open, by name: a policy's, or a source's."""
+        return self.storms.opened
 
-    def open_breaker(self, source: str, why: str, now: float) -> None:
-        """Stop new disruptive steps of a source until people reset it."""
-        self.breakers[source] = OpenBreaker(at=now, why=why)
-        self._changed = True
+    @property
+    def dropped(self) -> dict[str, set[str]]:
+        """By policy, the nodes that a reset left alone."""
+        return self.storms.dropped
+
+    @property
+    def watches(self) -> dict[str, Watch]:
+        """What breakers remember of each policy."""
+        return self.storms.watches
+
+    def open_breaker(self, name: str, why: str, now: float) -> None:
+        """Stop new disruptive steps of a policy, or on a source, until people reset it."""
+        self.storms.open(name, why, now)
         self._wake_worked_on()
 
-    def reset_breaker(self, source: str, *, keep: bool) -> None:
+    def reset_breaker(self, name: str, *, keep: bool) -> None:
         """Close a breaker. Unless ``keep``, what matches now is left alone until it clears."""
-        if self.breakers.pop(source, None) is None:
-            return
-        watch = self.watches.get(source)
-        if watch is None:  # nothing was looked at yet, after a restart
-            self._unseen |= set() if keep else {source}
-        else:
-            if not keep:
-                self.drop(source, watch.matching)
-            watch.drop_unseen = not keep
-            watch.recent.clear()
-            watch.backlog.update(watch.matching)
-        self._changed = True
-        self._wake()
-        self._wake_worked_on()
-
-    def drop(self, source: str, uids: Iterable[str]) -> None:
-        """Leave nodes alone until their fault clears and returns."""
-        self.dropped.setdefault(source, set()).update(uids)
-        self._changed = True
-
-    def undrop(self, source: str, uid: str) -> None:
-        """A dropped node's fault cleared: the next one counts again."""
-        nodes = self.dropped.get(source)
-        if nodes is not None and uid in nodes:
-            nodes.discard(uid)
-            self._changed = True
+        if self.storms.reset(name, keep=keep):
+            self._wake()
+            self._wake_worked_on()
 
     # --- surviving a restart ------------------------------------------------------------
 
     def take_changed(self) -> bool:
         """Tell whether :meth:`state` changed since the last call."""
-        changed, self._changed = self._changed, False
-        return self.suspensions.take_changed() or changed
+        changed = (self._changed, self.suspensions.take_changed(), self.storms.take_changed())
+        self._changed = False
+        return any(changed)
 
     def state(self) -> LedgerState:
         """Return what must survive a restart."""

@@ -110,7 +110,9 @@ class PauseGiven(Model):
 class ResetGiven(Model):
     """`remediator breaker reset`."""
 
-    policy: str = Field(description="Whose breaker.")
+    policy: str = Field(
+        description="Whose breaker: a policy's name, or a source such as `agents/all`."
+    )
     keep: bool = Field(default=False, description="Handle the nodes that match now.")
 
 

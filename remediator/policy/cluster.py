@@ -118,7 +118,8 @@ class ClusterSpec(Model):
         default_factory=ClusterRates, description="Hold for every policy, per pool."
     )
     breaker: Breaker = Field(
-        default_factory=Breaker, description="Of every policy that has none of its own."
+        default_factory=Breaker,
+        description="Of every source, and of every policy that has none of its own.",
     )
     sanity: Sanity = Field(
         default_factory=Sanity, description="When so many agents are silent that none is believed."

@@ -19,7 +19,7 @@ from remediator.decide.ledger import Pause
 CONTROL_CONFIGMAP: Final = "gpu-remediator-control"
 PAUSE_KEY: Final = "pause"
 RESET_PREFIX: Final = "breakerReset."
-"""Followed by the breaker's source, which is the name of its policy."""
+"""Followed by the breaker's name, that of a policy or of a source; see `reset_key`."""
 
 _T = TypeVar("_T")
 
@@ -56,7 +56,7 @@ def read_control(data: Mapping[str, str]) -> Control:
         if key.startswith(RESET_PREFIX):
             reset = _read(text, BreakerReset, key, problems)
             if reset is not None:
-                resets[key.removeprefix(RESET_PREFIX)] = reset
+                resets[key.removeprefix(RESET_PREFIX).replace("_", "/")] = reset
     return Control(pause, resets, tuple(problems))
 
 
@@ -67,7 +67,12 @@ def write_pause(pause: Pause) -> dict[str, str | None]:
 
 def write_reset(source: str, reset: BreakerReset) -> dict[str, str | None]:
     """Return the change of data that asks for a reset."""
-    return {RESET_PREFIX + source: msgspec.json.encode(reset).decode()}
+    return {reset_key(source): msgspec.json.encode(reset).decode()}
+
+
+def reset_key(source: str) -> str:
+    """Return the key of a breaker's reset. A key has no slash, and a name no underscore."""
+    return RESET_PREFIX + source.replace("/", "_")
 
 
 def _read(text: str, kind: type[_T], key: str, problems: list[str]) -> _T | None:

@@ -14,8 +14,10 @@ from typing import Final
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.decision import Decision, NodePhase, Work
 from remediator.decide.facts import NodeFacts
+from remediator.decide.guards.breaker import believable, limits_of
 from remediator.decide.ledger import Ledger, Pause, Scope, escalated
 from remediator.decide.session import Session
+from remediator.decide.storms import is_source
 from remediator.policy.cluster import DEFAULT_BUDGETS
 from remediator.policy.model import Budget, BudgetPer, Mode
 from remediator.policy.quantities import Rate, format_rate
@@ -38,7 +40,6 @@ from remediator.record.status import (
 MAX_NAMED: Final = 50
 """Nodes named per budget or breaker; the numbers beside them are complete."""
 
-_HUNDRED: Final = 100
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
 _SAME_IN_BOTH: Final = frozenset({NodePhase.LEFT_ALONE, NodePhase.FROZEN})
 
@@ -260,27 +261,39 @@ def _rate_of(world: WorldView, action: str, owner: str) -> Rate | None:
 
 def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:
     ledger = world.ledger
-    for source in sorted({*ledger.breakers, *world.policies}):
-        opened = ledger.breakers.get(source)
-        watch = ledger.watches.get(source)
-        active = world.policies.get(source)
-        limits = (active.policy.spec.limits.breaker if active else None) or ledger.cluster.breaker
-        recent = watch.recent if watch else {}
-        uids = [uid for uid, at in recent.items() if at > now - limits.window]
+    sources = {
+        one
+        for watch in ledger.watches.values()
+        for new in watch.recent.values()
+        for one in new.sources
+    }
+    for name in sorted({*ledger.breakers, *world.policies, *sources}):
+        opened = ledger.breakers.get(name)
+        limits = limits_of(world.policies.get(name), ledger)
+        uids = _newly(name, ledger, now - limits.window)
         if opened is None and not uids:
             continue
-        believable = len(watch.scope) * limits.percent // _HUNDRED if watch else 0
+        watch = ledger.watches.get(name)
+        scope = len(ledger.nodes) if is_source(name) else len(watch.scope) if watch else 0
         names = sorted(ledger.nodes[uid].name for uid in uids if uid in ledger.nodes)
         yield BreakerStatus(
-            source=source,
+            source=name,
             open=opened is not None,
             since=opened.at if opened else None,
             seen=len(uids),
-            limit=max(limits.min_nodes, believable),
+            limit=believable(limits, scope),
             reason=opened.why if opened else "",
             dry_run=world.dry_run,
             nodes=tuple(names[:MAX_NAMED]),
         )
+
+
+def _newly(name: str, ledger: Ledger, since: float) -> list[str]:
+    """Return the nodes that newly matched a policy, or on a source, after a time."""
+    if is_source(name):
+        return list(ledger.storms.newly_on(name, since))
+    watch = ledger.watches.get(name)
+    return [uid for uid, one in watch.recent.items() if one.at > since] if watch else []
 
 
 def _policies(

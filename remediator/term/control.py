@@ -21,7 +21,7 @@ from remediator.kube.lease import NotLeading
 from remediator.kube.objects import ConfigMap
 from remediator.kube.store import Store
 from remediator.policy.model import Mode
-from remediator.record.control import CONTROL_CONFIGMAP, RESET_PREFIX, BreakerReset, read_control
+from remediator.record.control import CONTROL_CONFIGMAP, BreakerReset, read_control, reset_key
 
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class Control:
                 for side in (self._real, self._virtual):
                     side.ledger.reset_breaker(source, keep=reset.keep)
                 self._changed()
-            if not await self._remove({RESET_PREFIX + one: None for one in self._resets}):
+            if not await self._remove({reset_key(one): None for one in self._resets}):
                 await asyncio.sleep(RETRY_SECONDS)
                 self._asked.set()
 

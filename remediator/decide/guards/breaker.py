@@ -1,9 +1,11 @@
 """Breaker: when very many nodes turn bad at once, the signal itself is suspect.
 
-It counts *distinct nodes that newly match one policy* in a window, before any
-budget, so that a low budget cannot hide a storm. Nodes with a session, and faults
-that were there when the controller took over or the policy was loaded, are a
-backlog and not counted. Once open it stays open until people reset it.
+It counts *distinct nodes that newly match*, for each policy and for each source that matches
+rest on (:func:`remediator.decide.instances.source_of`): a rollout of agents that goes wrong may
+show as a few nodes under each of many policies. It counts before any budget, so that a low
+budget cannot hide a storm. Nodes with a session, and faults that were there when the
+controller took over or the policy was loaded, are a backlog and not counted. Once open it
+stays open until people reset it.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from itertools import takewhile
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Hold
 from remediator.decide.facts import NodeFacts
+from remediator.decide.instances import sources_of
 from remediator.decide.ledger import Ledger
 from remediator.decide.match import Answer, Match
 from remediator.decide.session import Session
+from remediator.decide.storms import Matching, Recent, Watch
+from remediator.policy.model import Breaker
 from remediator.policy.quantities import format_duration
 
 
@@ -23,22 +28,27 @@ _HUNDRED = 100
 
 
 def breaker(candidate: Candidate, ledger: Ledger, now: float) -> Hold | None:  # noqa: ARG001
-    """Hold new disruptive steps of a source whose breaker is open."""
+    """Hold new disruptive steps of a policy whose breaker is open, or that of its source."""
     return stopped(candidate.policy.name, candidate.facts.uid, ledger)
 
 
-def stopped(name: str, uid: str, ledger: Ledger) -> Hold | None:
+def stopped(policy: str, uid: str, ledger: Ledger) -> Hold | None:
     """Say why a policy takes nothing more away on a node: its breaker; None if it may.
 
     Asked about a drain that is under way, too: it evicts nothing more meanwhile.
     """
-    opened = ledger.breakers.get(name)
-    if opened is not None:
-        why = f"breaker open: {opened.why}; `remediator breaker reset {name}` closes it"
-        return Hold(name, "breaker", why)
-    if uid in ledger.dropped.get(name, ()):
+    if ledger.breakers:
+        watch = ledger.watches.get(policy)
+        known = watch.matching.get(uid) if watch is not None else None
+        for name in (policy, *(known.sources if known is not None else ())):
+            opened = ledger.breakers.get(name)
+            if opened is not None:
+                whose = "" if name == policy else f" of {name}"
+                reset = f"`remediator breaker reset {name}` closes it"
+                return Hold(policy, "breaker", f"breaker{whose} open: {opened.why}; {reset}")
+    if uid in ledger.dropped.get(policy, ()):
         why = "left alone by a breaker reset until its fault clears and returns"
-        return Hold(name, "breaker", why)
+        return Hold(policy, "breaker", why)
     return None
 
 
@@ -61,51 +71,102 @@ def is_forgotten(active: ActivePolicy, uid: str, ledger: Ledger) -> bool:
 
 def note(
     active: ActivePolicy, facts: NodeFacts, match: Match, ledger: Ledger, now: float
-) -> tuple[float, bool]:
-    """Take in what a policy says of a node; return since when it matches, and if that opened it.
+) -> tuple[float, tuple[str, ...]]:
+    """Take in what a policy says of a node; return since when it matches, and what that opened.
 
     Called for every node and policy, before any guard: the breaker measures the
     rate of decisions, not of actions.
     """
-    name = active.policy.name
-    watch = ledger.watch(name, active.loaded_at)
-    watch.scope.add(facts.uid)
-    first_look = facts.uid not in watch.looked
-    watch.looked.add(facts.uid)
+    name, uid = active.policy.name, facts.uid
+    watch = ledger.storms.watch(name, active.loaded_at)
+    watch.scope.add(uid)
+    first_look = uid not in watch.looked
+    watch.looked.add(uid)
     known_since = max(ledger.started, active.loaded_at)
     if first_look and match.answer >= Answer.PENDING and facts.created <= known_since:
-        watch.backlog.add(facts.uid)
-        if watch.drop_unseen:
-            ledger.drop(name, {facts.uid})
+        _leave_behind(name, watch, facts, match, ledger)
     if not match.holds or match.silenced:
         if match.answer is Answer.CLEAR:
-            watch.backlog.discard(facts.uid)
-            watch.matching.pop(facts.uid, None)
-            ledger.undrop(name, facts.uid)
-        return now, False
-    since = watch.matching.get(facts.uid)
-    if since is not None:
-        return since, False
-    watch.matching[facts.uid] = now
-    if facts.uid in watch.backlog or isinstance(facts.session, Session):
-        return now, False
-    return now, _count(active, facts.uid, ledger, now)
+            watch.backlog.discard(uid)
+            watch.matching.pop(uid, None)
+            ledger.storms.undrop(name, uid)
+        return now, ()
+    known = watch.matching.get(uid)
+    if known is not None:
+        if known.instances != match.instances:
+            sources = sources_of(match.instances, facts)
+            watch.matching[uid] = Matching(known.since, match.instances, sources)
+        return known.since, ()
+    sources = sources_of(match.instances, facts)
+    watch.matching[uid] = Matching(now, match.instances, sources)
+    if uid in watch.backlog or isinstance(facts.session, Session):
+        return now, ()
+    return now, _count(active, uid, sources, ledger, now)
 
 
-def _count(active: ActivePolicy, uid: str, ledger: Ledger, now: float) -> bool:
-    """Count one new match; return whether that opened the breaker."""
-    policy = active.policy
-    watch = ledger.watches[policy.name]
-    limits = policy.spec.limits.breaker or ledger.cluster.breaker
-    _forget_older(watch.recent, now - limits.window)
-    watch.recent.setdefault(uid, now)
-    allowed = max(limits.min_nodes, len(watch.scope) * limits.percent // _HUNDRED)
-    if len(watch.recent) <= allowed or policy.name in ledger.breakers:
+def _leave_behind(
+    policy: str, watch: Watch, facts: NodeFacts, match: Match, ledger: Ledger
+) -> None:
+    """Take a node for one that was faulty before anybody looked: a backlog, no storm."""
+    watch.backlog.add(facts.uid)
+    if watch.dropping & {policy, *sources_of(match.instances, facts)}:
+        ledger.storms.drop(policy, {facts.uid})
+
+
+def _count(
+    active: ActivePolicy, uid: str, sources: tuple[str, ...], ledger: Ledger, now: float
+) -> tuple[str, ...]:
+    """Count one new match; return the names of the breakers that this opened.
+
+    What one breaker has stopped already does not open the next one as well.
+    """
+    policy, storms = active.policy, ledger.storms
+    if any(source in ledger.breakers for source in sources):
+        return ()
+    watch = storms.watches[policy.name]
+    limits, common = limits_of(active, ledger), ledger.cluster.breaker
+    _forget_older(watch.recent, now - max(limits.window, common.window))
+    watch.recent.setdefault(uid, Recent(now, sources))
+    if policy.name in ledger.breakers:
+        return ()
+    seen = sum(one.at > now - limits.window for one in watch.recent.values())
+    if _opens(policy.name, seen, len(watch.scope), limits, ledger, now):
+        return (policy.name,)
+    return tuple(
+        source
+        for source in sources
+        if _opens(
+            source,
+            len(storms.newly_on(source, now - common.window)),
+            len(ledger.nodes),
+            common,
+            ledger,
+            now,
+        )
+    )
+
+
+def limits_of(active: ActivePolicy | None, ledger: Ledger) -> Breaker:
+    """Return the limits of a breaker: a policy may have its own, a source has the cluster's."""
+    own = active.policy.spec.limits.breaker if active is not None else None
+    return own or ledger.cluster.breaker
+
+
+def believable(limits: Breaker, scope: int) -> int:
+    """Return how many nodes may newly match within the window, of so many."""
+    return max(limits.min_nodes, scope * limits.percent // _HUNDRED)
+
+
+def _opens(  # noqa: PLR0917 - the question of one breaker
+    name: str, seen: int, scope: int, limits: Breaker, ledger: Ledger, now: float
+) -> bool:
+    allowed = believable(limits, scope)
+    if seen <= allowed:
         return False
     ledger.open_breaker(
-        policy.name,
-        f"{len(watch.recent)} nodes newly matched within {format_duration(limits.window)}, "
-        f"{allowed} of {len(watch.scope)} are believable",
+        name,
+        f"{seen} nodes newly matched within {format_duration(limits.window)}, "
+        f"{allowed} of {scope} are believable",
         now,
     )
     return True
@@ -119,6 +180,6 @@ def leave(active: ActivePolicy, uid: str, ledger: Ledger) -> None:
         watch.matching.pop(uid, None)
 
 
-def _forget_older(recent: dict[str, float], limit: float) -> None:
-    for uid in [uid for uid, at in takewhile(lambda one: one[1] <= limit, recent.items())]:
+def _forget_older(recent: dict[str, Recent], limit: float) -> None:
+    for uid in [uid for uid, _ in takewhile(lambda one: one[1].at <= limit, recent.items())]:
         del recent[uid]

@@ -100,6 +100,34 @@ def test_a_breaker_is_reset_once(site: Site, run: Callable[..., Replica]) -> Non
     )
 
 
+def test_a_storm_over_several_policies_opens_the_breaker_of_the_agents(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    site.config(breaker={"minNodes": 1, "percent": 1})
+    site.policy(name="xid-48", when=[{"xid": {"codes": [48]}}])
+    nodes = [site.node() for _ in range(3)]
+    run()
+    site.wait(lambda: site.status().get("gpuNodes") == 3, "first status")
+    for code, node in zip((79, 48), nodes[:2], strict=True):
+        site.says(node, code)
+
+    def is_open() -> list[str]:
+        return [one["source"] for one in site.status().get("breakers", []) if one["open"]]
+
+    site.wait(lambda: is_open() == ["agents/all"], "breaker of the agents")
+    site.says(nodes[2], 79)
+    site.wait(lambda: "breaker" in guards(site, nodes[2]), "hold")
+    assert not site.cordoned(nodes[2])
+
+    reset = write_reset("agents/all", BreakerReset(by="alice", at="t1", keep=True))
+    control(site, reset)
+    site.wait(lambda: all(map(site.cordoned, nodes)), "cordons after the reset")
+    site.wait(
+        lambda: not set(reset) & set(site.cluster.configmap(CONTROL_CONFIGMAP) or {}),
+        "the answered request to be removed",
+    )
+
+
 def test_a_policy_is_taken_over_and_a_broken_edit_is_not(
     site: Site, run: Callable[..., Replica]
 ) -> None:

@@ -107,7 +107,7 @@ def broken() -> Bench:
 
 def dropped() -> Bench:
     bench = bench_of()
-    bench.ledger.drop("bus", {"uid-n0"})
+    bench.ledger.storms.drop("bus", {"uid-n0"})
     return bench
 
 
@@ -248,10 +248,10 @@ def test_a_well_node_is_forgotten_only_when_nothing_is_left_to_note() -> None:
     assert not is_forgotten(active, "uid-n1", bench.ledger)
     assert not is_forgotten(active, "uid-else", bench.ledger)
     assert not is_forgotten(ActivePolicy(active.policy, 5.0), "uid-n0", bench.ledger)
-    bench.ledger.drop("bus", {"uid-n0"})
+    bench.ledger.storms.drop("bus", {"uid-n0"})
     assert not is_forgotten(active, "uid-n0", bench.ledger)
-    bench.ledger.undrop("bus", "uid-n0")
-    bench.ledger.drop("other", {"uid-n0"})
+    bench.ledger.storms.undrop("bus", "uid-n0")
+    bench.ledger.storms.drop("other", {"uid-n0"})
     assert is_forgotten(active, "uid-n0", bench.ledger)
 
 

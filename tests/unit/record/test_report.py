@@ -12,6 +12,7 @@ from remediator.decide.decision import Decision, Hold, NodePhase
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.session import Added, Before, HoldState, PolicyHold, Session
+from remediator.decide.storms import Recent
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.record.publish import fitted, same_but_time
@@ -219,6 +220,20 @@ def test_an_open_breaker_and_a_pause_are_shown() -> None:
     )
     assert document.pause is not None
     assert (document.pause.by, document.pause.everything) == ("ann", True)
+
+
+def test_what_newly_matches_on_a_source_is_shown_under_its_name() -> None:
+    facts = [node(1), node(2), node(3)]
+    view = world(facts=facts, policies=(policy(),))
+    watch = view.ledger.storms.watch("bus", 0.0)
+    watch.scope.update(one.uid for one in facts)
+    for one in facts[:2]:
+        watch.recent[one.uid] = Recent(NOW - 10, ("agents/all",))
+    watch.recent[facts[2].uid] = Recent(NOW - 1000, ("agents/all",))
+    shown = {one.source: one for one in build(view, facts).breakers}
+    assert set(shown) == {"bus", "agents/all"}
+    both = tuple(one.name for one in facts[:2])
+    assert all((one.seen, one.limit, one.nodes) == (2, 3, both) for one in shown.values())
 
 
 def test_sessions_are_counted_by_policy_and_state() -> None:

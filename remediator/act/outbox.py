@@ -8,7 +8,8 @@ Invariants:
 - One key is sent once in a process, and is reported once: delivered on all its
   channels, or failed. Of a message that is under way when the process ends nothing is
   reported, and the successor sends it again with the same key (at least once): the session
-  still lists that of a step as undelivered; `unsent` gives the others, to be kept elsewhere.
+  still lists that of a step as undelivered, for as long as there is a session; `unsent` gives
+  what is to be kept elsewhere.
 - The first message of a kind goes at once. What is alike and follows within
   `window` seconds becomes one envelope, so that a storm of 500 nodes is two messages and
   not 500.
@@ -149,15 +150,16 @@ class Outbox:
         return len(self._pending)
 
     def unsent(self) -> list[tuple[SendMessage, float]]:
-        """Return the messages that nobody would send again after a restart, and when each was made.
+        """Return the messages that are under way, and when each was made.
 
-        Those of a step stand in their session, and a dry run begins anew with its process. Of
-        what is here, `to` names the channels that it has not reached yet.
+        Those of no step come first: nobody else would send them again after a restart. Those of
+        a step stand in their session, but it may end before they arrive. A dry run begins anew
+        with its process. `to` names the channels that a message has not reached yet.
         """
+        waiting = [one for one in self._pending.values() if not one.dry_run]
+        waiting.sort(key=lambda one: one.message.step is not None)
         return [
-            (replace(one.message, to=tuple(sorted(one.waiting))), one.created)
-            for one in self._pending.values()
-            if one.message.step is None and not one.dry_run
+            (replace(one.message, to=tuple(sorted(one.waiting))), one.created) for one in waiting
         ]
 
     def replace_channels(self, channels: Mapping[str, Channel]) -> None:

@@ -34,7 +34,8 @@ from remediator.decide.session import (
     encode_text,
 )
 from remediator.decide.steps import advance
-from remediator.policy.plan import Plan, parse_plan
+from remediator.decide.untold import escalation_key, tell_escalated
+from remediator.policy.plan import parse_plan
 
 
 TELL_HELD_AFTER: Final = 60.0
@@ -138,8 +139,9 @@ def _start(
         if held and (first.changes_node or (first.works and hold.work_since is None)):
             return None  # held; a message or a person that must be waited for is a beginning
     if exhausted:
-        hold = replace(hold, state=HoldState.ESCALATED)
-        _tell_escalated(draft, session, hold, parse_plan(policy.plan))
+        hold = replace(hold, state=HoldState.ESCALATED, untold=escalation_key(session, hold))
+        attempt = attempt_within(session, policy.name)
+        tell_escalated(draft, hold, parse_plan(policy.plan), attempt)
     return replace(session, holds=(*session.holds, hold))
 
 
@@ -183,19 +185,6 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
             urgency=Urgency.CRITICAL if fatal else Urgency.WARNING,
             notice=True,
         )
-
-
-def _tell_escalated(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
-    name, attempt = draft.facts.name, attempt_within(session, hold.policy)
-    draft.tell(
-        f"{session.id}/{hold.policy}/escalated",
-        f"{name}: escalated",
-        f"{', '.join(hold.reasons)} came back for attempt {attempt} within 24 h. "
-        f"Automation has ended; `remediator retry {name}` starts it again.",
-        to=draft.channels(steps),
-        policy=hold.policy,
-        urgency=Urgency.CRITICAL,
-    )
 
 
 def _waived_why(waivers: tuple[Waiver, ...], policy: str) -> str:

@@ -140,12 +140,14 @@ class Draft:
         *,
         to: tuple[str, ...] = (),
         policy: str = "",
+        step: int | None = None,
         urgency: Urgency = Urgency.WARNING,
         resolves: bool = False,
         notice: bool = False,
     ) -> None:
         """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given.
 
+        ``step``: that the session remembers it by, so that its outcome is looked at.
         ``notice``: it is true, and sent, whether or not this decision's patch may be written.
         """
         (self.notices if notice else self.effects).append(
@@ -156,6 +158,7 @@ class Draft:
                 text=text,
                 node=self.facts.name,
                 policy=policy,
+                step=step,
                 urgency=urgency,
                 resolves=resolves,
             ),

@@ -145,7 +145,7 @@ def _retry(draft: Draft, session: Session | None, request: Request) -> None:
         attempt=1,
         past={},
         holds=tuple(
-            replace(hold, state=HoldState.RUNNING, step_since=draft.now)
+            replace(hold, state=HoldState.RUNNING, step_since=draft.now, untold="")
             if hold.state in {HoldState.HELD, HoldState.ESCALATED}
             else hold
             for hold in session.holds

@@ -84,7 +84,9 @@ def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     steps = tuple(step for step in given if step.disruptive)
     if not steps:
         return policy.plan, True
-    only = Plan.model_construct(steps=steps, recover=policy.spec.recover)
+    recover = policy.spec.recover
+    people = recover.notify or parse_plan(policy.plan).channels  # the end is told where it began
+    only = Plan.model_construct(steps=steps, recover=recover.model_copy(update={"notify": people}))
     return only.model_dump_json(by_alias=True, exclude_defaults=True), True
 
 

@@ -36,7 +36,14 @@ from remediator.decide.endings import (
 from remediator.decide.facts import NodeMode
 from remediator.decide.instances import silenced
 from remediator.decide.ledger import Ledger
-from remediator.decide.look import Look, Matched, uncordoned, untainted, unusable_session
+from remediator.decide.look import (
+    Look,
+    Matched,
+    attempt_within,
+    uncordoned,
+    untainted,
+    unusable_session,
+)
 from remediator.decide.match import MAX_INSTANCES, Match
 from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
@@ -48,6 +55,7 @@ from remediator.decide.session import (
     Session,
 )
 from remediator.decide.steps import advance, record, resend
+from remediator.decide.untold import heard, tell_again
 from remediator.decide.waits import use_up
 from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.drain import OnRecovery
@@ -159,7 +167,7 @@ def _go_on(
     undo = False
     for held in session.holds:
         steps = parse_plan(held.plan)
-        hold = record(session, held, steps, outcomes, draft.now)
+        hold = heard(record(session, held, steps, outcomes, draft.now), outcomes)
         matched = look.matched.get(hold.policy)
         if matched is None:
             _orphaned(draft, session, hold, steps)
@@ -179,6 +187,8 @@ def _go_on(
             use_up(draft, session, hold.policy)
             continue
         resend(draft, session, hold, steps)
+        policy = parse_plan(matched.active.policy.plan)
+        tell_again(draft, hold, policy, attempt_within(session, hold.policy))
         if where is Recovery.FAULTY:
             verdict = verdicts.get((draft.facts.uid, hold.policy), NOT_ASKED)
             session, hold = _further(draft, session, hold, matched, verdict, outcomes)

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from remediator.decide.decision import Urgency
 from remediator.decide.draft import Draft
 from remediator.decide.session import (
     HoldState,
@@ -20,7 +19,7 @@ from remediator.decide.session import (
     Session,
     StepResult,
 )
-from remediator.policy.plan import parse_plan
+from remediator.decide.untold import tell_failed
 from remediator.policy.steps import OnFailure, Step
 
 
@@ -110,24 +109,16 @@ def failed(
     draft: Draft, session: Session, hold: PolicyHold, *, step: Step, result: Result, note: str
 ) -> PolicyHold:
     """Record a failed step, and do what its ``onFailure`` says."""
-    name, now = draft.facts.name, draft.now
     draft.act("record", hold.policy, f"{step.action} of {hold.policy} {result.value}: {note}")
-    goes_on = step.after_failure is OnFailure.CONTINUE
-    then = (
-        "The remediation goes on with the next step"
-        if goes_on
-        else f"The remediation stops here; `remediator retry {name}` runs the step again"
-    )
-    draft.tell(
-        f"{message_key(session, hold, hold.step)}/failed",
-        f"{name}: {step.action} {result.value}",
-        f"{note}. {then}.",
-        to=draft.channels(parse_plan(hold.plan)),
-        policy=hold.policy,
-        urgency=Urgency.WARNING if goes_on else Urgency.CRITICAL,
-    )
-    if goes_on:
-        return ended(hold, step.action, result, now, note)
-    escalate = step.after_failure is OnFailure.ESCALATE
-    state = HoldState.ESCALATED if escalate else HoldState.HELD
-    return replace(with_result(hold, step.action, result, now, note), state=state)
+    key = f"{message_key(session, hold, hold.step)}/failed"
+    noted = with_result(hold, step.action, result, draft.now, note)
+    said = replace(noted.results[-1], untold=key)
+    noted = replace(noted, results=(*noted.results[:-1], said))
+    tell_failed(draft, noted, said)
+    match step.after_failure:
+        case OnFailure.CONTINUE:
+            return replace(noted, step=hold.step + 1)
+        case OnFailure.ESCALATE:
+            return replace(noted, state=HoldState.ESCALATED)
+        case _:
+            return replace(noted, state=HoldState.HELD)

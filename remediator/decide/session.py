@@ -93,6 +93,8 @@ class StepResult(msgspec.Struct, frozen=True, omit_defaults=True):
     result: Result
     at: float
     note: str = ""
+    untold: str = ""
+    """Key of the message about its failure, until that is known to have arrived."""
 
 
 class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -125,6 +127,8 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """By step: how often it ended whose results are not kept. Done again, it is another work."""
     did: tuple[str, ...] = ()
     """What it began that takes capacity away, or works: ``cordon``, ``job/gpu-reset``."""
+    untold: str = ""
+    """Key of the message that its attempts are used up, until that is known to have arrived."""
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,9 +1,9 @@
 """What is not told yet, and what is open at the receivers: ConfigMap ``gpu-remediator-messages``.
 
-A message of a step needs no memory: while it is undelivered its session says so, and the next
-leader sends it again. Others have nobody who would: that a session ended, that a breaker opened.
-They stay here until they are delivered or given up. So do the topics (threads, incidents,
-alerts) that later messages go into.
+A message of a step is undelivered in its session, and the next leader sends it again. Others have
+nobody who would: that a session ended, that a breaker opened; and a session may end before its
+messages arrive. So all stay here until they are delivered or given up. So do the topics
+(threads, incidents, alerts) that later messages go into.
 
 Written behind, at most once a second: of a crash within that second a message may be lost or
 sent twice (with the same key), and a thread begun anew. Until it was read it is not written.
@@ -31,7 +31,7 @@ MESSAGES_KEY: Final = "messages.json"
 UNREADABLE_KEY: Final = "messages.json.unreadable"
 MESSAGES_VERSION: Final = 1
 MAX_UNSENT: Final = 200
-"""Of more, the oldest are kept."""
+"""Of more, those of no step are kept, then the oldest."""
 MAX_TEXT: Final = 1000
 """Characters of a title, and of a text: a restart may cost the rest."""
 MAX_AGE: Final = 86400.0

@@ -12,7 +12,7 @@ import pytest
 
 
 if TYPE_CHECKING:
-    from tests.integration.controller.conftest import Replica, Site
+    from tests.integration.controller.conftest import Replica, Site, Succession
 
 pytestmark = pytest.mark.cluster
 
@@ -86,6 +86,27 @@ def test_the_end_of_a_session_is_told_by_the_next_leader_in_the_same_thread(
     assert "thread_ts" not in parent
     assert reply["thread_ts"] == receiver.of("/slack/chat.update")[0]["ts"]
     site.wait(lambda: "/end" not in kept(site), "nothing is kept any more")
+
+
+@pytest.mark.parametrize("writes", range(6, 10))
+def test_a_failed_step_is_told_wherever_the_process_died(
+    site: Site, succession: Callable[[int], Succession], receiver: Receiver, writes: int
+) -> None:
+    site.config(channels={"hook": {"webhook": {"url": f"{receiver.url}/hook"}}})
+    fails = {"wait": {"condition": {"type": "Reset"}}, "timeout": "1s"}
+    site.policy(steps=[{"cordon": {}}, fails, {"notify": {"to": ["hook"]}}])
+    controllers = succession(writes)
+    nodes: list[str] = []
+
+    def told() -> bool:
+        return any(nodes[-1] in one["nodes"] for one in receiver.of("/hook"))
+
+    while not controllers.crashed and len(nodes) < writes:
+        nodes.append(site.node())
+        controllers.reach(told, "message of the failure", nodes[-1], 79)
+
+    assert controllers.crashed
+    assert all("failed" in one["key"] for got in receiver.of("/hook") for one in got["messages"])
 
 
 def kept(site: Site) -> str:

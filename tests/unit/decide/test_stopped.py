@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from remediator.decide.decision import Outcome, SendMessage
-from remediator.decide.session import Request, Verb
+from remediator.decide.ledger import Pause
+from remediator.decide.session import History, Request, Verb
 from tests.unit.decide.build import Bench, ledger, node, policy, xid
 
 
@@ -67,3 +70,87 @@ def test_the_reminder_of_a_fault_left_to_people_goes_to_those_of_its_policy() ->
     (reminder,) = [one for key, one in made.sent.items() if key.startswith("reminder/")]
     assert isinstance(reminder, SendMessage)
     assert reminder.to == ("team",)
+
+
+# -- at least once ------------------------------------------------------------------------------
+
+
+def next_leader(made: Bench) -> None:
+    """Take over: what was sent, and what came of it, was known to the process only."""
+    made.sent, made.outcomes = {}, {}
+
+
+def used_up() -> Bench:
+    """A node whose attempts are used up, right after the patch that says so."""
+    made = bench(NOTIFY, limits={"maxAttempts": 1})
+    made.change(history=History(attempts=(made.now - HOUR,)))
+    made.one()
+    return made
+
+
+def failed(on_failure: str) -> Bench:
+    """A node on which a step failed, right after the patch that says so."""
+    made = bench({**JOB, "onFailure": on_failure}, {"wait": {"for": "10m"}}, NOTIFY)
+    job_fails(made)
+    return made
+
+
+STOPS: dict[str, tuple[Callable[[], Bench], str]] = {
+    **{one: (partial(failed, one), "failed") for one in ("hold", "escalate", "continue")},
+    "used up": (used_up, "escalated"),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_the_next_leader_says_again_what_may_not_have_arrived(stop: str) -> None:
+    made, word = STOPS[stop][0](), STOPS[stop][1]
+    first = told(made, word)
+    for _ in range(2):
+        next_leader(made)
+        made.one(seconds=1.0)
+        assert told(made, word) == first
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("delivered", [True, False])
+def test_and_nothing_that_arrived_or_was_given_up(stop: str, *, delivered: bool) -> None:
+    made, word = STOPS[stop][0](), STOPS[stop][1]
+    key = told(made, word).key
+    made.outcomes[key] = Outcome(key=key, delivered=delivered)
+    made.one(seconds=1.0)
+    next_leader(made)
+    made.one(seconds=1.0)
+    assert not any(word in one.split("/") for one in made.sent)
+
+
+def test_what_failed_is_not_told_before_it_is_written() -> None:
+    made = bench(JOB, NOTIFY)
+    while "job" not in made.works:
+        made.one(seconds=1.0)
+    key = made.works["job"].key
+    made.outcomes[key] = Outcome(key=key, delivered=False)
+    made.ledger.pause = Pause(by="ann", at="now", all=True)
+    made.one(seconds=1.0)
+    assert not any("failed" in one.split("/") for one in made.sent)
+    made.ledger.pause = None
+    made.one(seconds=1.0)
+    assert told(made, "failed").to == ("team",)
+
+
+def test_a_failure_is_told_anew_after_each_retry() -> None:
+    made = bench(JOB, NOTIFY)
+    job_fails(made)
+    first = told(made, "failed").key
+    made.change(request=Request(verb=Verb.RETRY, by="ann", at="now"))
+    job_fails(made)
+    keys = {one for one in made.sent if "failed" in one.split("/")}
+    assert len(keys) == 2
+    assert first in keys
+
+
+def test_that_an_escalated_node_is_over_is_told_where_it_was_told_to_have_escalated() -> None:
+    made = used_up()
+    assert told(made, "escalated").to == ("team",)
+    made.change(request=Request(verb=Verb.CANCEL, by="ann", at="now"))
+    made.one(seconds=1.0)
+    assert told(made, "end").to == ("team",)

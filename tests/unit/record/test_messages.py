@@ -99,14 +99,15 @@ async def test_a_message_of_no_session_survives_until_it_is_told() -> None:
     store = Store()
     step = replace(BREAKER, key="a-12345678/bus/1", node="n1", step=1)
 
-    assert (await term(store, works=False, messages=(BREAKER, step))).got == []
+    assert (await term(store, works=False, messages=(step, BREAKER))).got == []
     kept = msgspec.json.decode(store.data[MESSAGES_KEY], type=Correspondence)
-    # That of the step stands in its session; "up" has it.
+    # That of the step stands in its session, too, while there is one. "up" has both.
     assert [(one.message.key, one.message.to) for one in kept.unsent] == [
-        ("breaker/bus/1", ("down",))
+        ("breaker/bus/1", ("down",)),
+        (step.key, ("down",)),
     ]
-    (told,) = (await term(store, works=True)).got
-    assert (told.key, told.created) == (BREAKER.key, NOW)
+    told = (await term(store, works=True)).got
+    assert [(one.key, one.created) for one in told] == [(BREAKER.key, NOW), (step.key, NOW)]
     assert (await term(store, works=True)).got == []
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import Mode, RecoverWhen, RemediationPolicy
 from remediator.policy.quantities import format_duration
+from remediator.policy.selector import selector_matches
 from remediator.policy.steps import OnFailure, Step
 
 
@@ -142,7 +144,36 @@ def _kept_forever(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]
         )
 
 
+def _leaves_gpu_nodes(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    ours = (context.cluster or ClusterSpec()).gpu_nodes
+    steps = policy.spec.steps
+    for index, step in enumerate(steps):
+        new = step.label.set if step.label is not None else {}
+        asked = ours.model_copy(
+            update={
+                "match_labels": {key: one for key, one in ours.match_labels.items() if key in new},
+                "match_expressions": [one for one in ours.match_expressions if one.key in new],
+            }
+        )
+        held = next((one for one in steps[index + 1 :] if one.disruptive or one.works), None)
+        if held is not None and not selector_matches(asked, new):
+            yield Hit(
+                ("spec", "steps", index, "label"),
+                f"after it the node is none of gpuNodes, and {held.action} is held for good",
+                "set another label, or put it last",
+            )
+            return
+
+
 RULES: Final = (
+    Rule(
+        "leaves-gpu-nodes",
+        Severity.ERROR,
+        "A label step after which the node is none of `gpuNodes`, with steps behind it.",
+        "On a node that is not ours to look at, no step that takes capacity begins.",
+        "Set another label, or put the step last.",
+        _leaves_gpu_nodes,
+    ),
     Rule(
         "unreachable-step",
         Severity.ERROR,

@@ -18,6 +18,7 @@ from remediator.policy.model import RemediationPolicy
 ROOT = Path(__file__).parents[3]
 LOG = {"notify": {"to": ["log"]}}
 CORDON: dict[str, Any] = {"cordon": {}}
+GPU = "nvidia.com/gpu.present"
 BY_NODE = "max by (node) (DCGM_FI_DEV_XID_ERRORS) == 79"
 
 
@@ -79,6 +80,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "repeated-entry": (
         {"when": [{"xid": {"codes": [79]}}, {"xid": {"codes": [79]}}]},
         {"when": [{"xid": {"codes": [79]}}, {"xid": {"codes": [48]}}]},
+    ),
+    "leaves-gpu-nodes": (
+        {"steps": [{"label": {"set": {GPU: "false"}}}, CORDON, LOG]},
+        {"steps": [CORDON, LOG, {"label": {"set": {GPU: "false"}}}]},
     ),
     "unreachable-step": (
         {"steps": [LOG | {"onFailure": "escalate", "timeout": "0s"}, CORDON]},
@@ -220,6 +225,24 @@ def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:
     bounded = ClusterSpec.model_validate({"budgets": [{"maxUnavailable": "10%"}]})
     assert "unbounded-budget" in found(policy(**budget("100%")), cluster=None)
     assert "unbounded-budget" not in found(policy(**budget("100%")), cluster=bounded)
+
+
+@pytest.mark.parametrize(
+    ("selector", "label", "leaves"),
+    [
+        ({"matchLabels": {GPU: "true"}}, {GPU: "true"}, False),
+        ({"matchLabels": {GPU: "true"}}, {"nvidia.com/gpu.deploy.device-plugin": "no"}, False),
+        ({"matchExpressions": [{"key": "pool", "operator": "Exists"}]}, {"pool": "x"}, False),
+        ({"matchExpressions": [{"key": "bad", "operator": "DoesNotExist"}]}, {"bad": "x"}, True),
+        ({}, {GPU: "false"}, False),
+    ],
+)
+def test_a_label_step_leaves_the_nodes_that_the_cluster_calls_ours(
+    selector: dict[str, Any], label: dict[str, str], *, leaves: bool
+) -> None:
+    cluster = ClusterSpec.model_validate({"gpuNodes": selector})
+    steps = [{"label": {"set": label}}, CORDON, LOG]
+    assert ("leaves-gpu-nodes" in found(policy(steps=steps), cluster=cluster)) is leaves
 
 
 def test_an_author_can_silence_a_rule_for_a_policy() -> None:

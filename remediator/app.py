@@ -41,10 +41,10 @@ from remediator.kube.custom import CustomObject
 from remediator.kube.endpoint import point_to
 from remediator.kube.errors import ApiError, ConfigError, Denied
 from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
-from remediator.kube.objects import ConfigMap
+from remediator.kube.objects import ConfigMap, Node
 from remediator.kube.podplace import PodFinder
 from remediator.kube.reflector import Reflector
-from remediator.kube.store import Store, node_store
+from remediator.kube.store import Store
 from remediator.log import configure_logging
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.load import load_config as load_cluster
@@ -219,7 +219,7 @@ class Controller:
             self._connect(self._config, timeout=limit, max_connections=DRAIN_CONNECTIONS) as drains,
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)
-            nodes = node_store(self._cluster.pools.labels)
+            nodes: Store[Node] = Store()
             index = NodeIndex()
             nodes.on_event(index.on_event)
             nodes.on_event(fleet.on_event)

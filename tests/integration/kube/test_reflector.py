@@ -13,7 +13,7 @@ from remediator.kube.config import ApiConfig
 from remediator.kube.errors import Forbidden, Unreachable
 from remediator.kube.objects import Node
 from remediator.kube.reflector import Reflector, ReflectorTimings
-from remediator.kube.store import Store, node_store
+from remediator.kube.store import Store
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
 from testbed.faultproxy import Answer, Cut, Drop, FaultProxy, Freeze, Hang, Inject
@@ -28,7 +28,7 @@ class Mirror:
     """A running reflector with its store and what its handlers heard."""
 
     def __init__(self, api: ApiClient, label: str, timings: ReflectorTimings) -> None:
-        self.store: Store[Node] = node_store()
+        self.store: Store[Node] = Store()
         self.heard: list[tuple[Node | None, Node | None]] = []
         self.gaps: list[float] = []
         self.store.on_event(lambda old, new: self.heard.append((old, new)))

@@ -23,7 +23,7 @@ from remediator.kube.codec import Codec, NodeNarrower, WireNode
 from remediator.kube.errors import ApiError, Gone, ServerError, Unreachable
 from remediator.kube.objects import Node
 from remediator.kube.reflector import Reflector, ReflectorTimings
-from remediator.kube.store import node_store
+from remediator.kube.store import Store
 
 
 ACCESS = access_of("GET", "/api/v1/nodes")
@@ -148,7 +148,7 @@ steps = st.lists(
 
 async def run(script: list[tuple[str, str]], seed: int) -> None:
     server = Server()
-    store = node_store()
+    store: Store[Node] = Store()
     replayed: dict[str, Node] = {}
 
     def hear(old: Node | None, new: Node | None) -> None:

@@ -2,6 +2,6 @@
 
 Not part of the distribution. Data flows: `binaries` (where the programs are) -> `processes`
 (a child that never outlives us) -> `controlplane` (the servers) -> `kwok` (kubelets, on demand)
--> `api` (plain HTTP client) -> `cluster` (nodes, pods, tokens as a test or a demo wants them) ->
-`pytest_plugin` (fixtures).
+-> `api` (plain HTTP client), `objects` (nodes, pods as data) -> `cluster` (nodes, pods, tokens as
+a test or a demo wants them) -> `pytest_plugin` (fixtures).
 """

@@ -14,11 +14,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from testbed import manifests
+from testbed import manifests, objects
 from testbed.api import Api, ApiError, Json
 from testbed.controlplane import ControlPlane
 
@@ -30,15 +29,6 @@ PATIENCE = 60.0
 """Seconds until something that does not happen is an error, on however slow a machine."""
 _OURS = {"app.kubernetes.io/part-of": "gpu-remediator"}
 """As in the manifests of `deploy/`: a drain leaves these pods where they are."""
-_GPU_LABELS = {
-    "nvidia.com/gpu.present": "true",
-    "nvidia.com/gpu.product": "NVIDIA-H200",
-    "kubernetes.io/arch": "amd64",
-    "kubernetes.io/os": "linux",
-    # The lifecycle controller would add these two some time later.
-    "beta.kubernetes.io/arch": "amd64",
-    "beta.kubernetes.io/os": "linux",
-}
 
 
 class Cluster:
@@ -171,18 +161,17 @@ class Cluster:
         """
         number = next(self._numbers)
         full = f"{self.prefix}{name or number}"
-        wanted = {**_GPU_LABELS, "kubernetes.io/hostname": full, **(labels or {})}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": full,
-                "labels": {key: value for key, value in wanted.items() if value},
-                "annotations": dict(annotations or {}),
-            },
-            "spec": spec or {},
-            "status": {**_status(full, number, boot_id, gpus, ready), **(extra_status or {})},
-        }
+        body = objects.node(
+            full,
+            number=number,
+            labels=labels or {},
+            annotations=annotations or {},
+            boot_id=boot_id,
+            gpus=gpus,
+            ready=ready,
+            spec=spec or {},
+            extra_status=extra_status or {},
+        )
         self.api.create("/api/v1/nodes", body)
         return full
 
@@ -250,7 +239,7 @@ class Cluster:
         self, name: str, kind: str, status: str, *, reason: str = "Test", message: str = ""
     ) -> Json:
         """Write one condition as administrator, with both times now."""
-        condition = _condition(kind, status, reason=reason, message=message)
+        condition = objects.condition(kind, status, reason=reason, message=message)
         return self.patch_node_status(name, {"status": {"conditions": [condition]}})
 
     def set_ready(self, name: str, status: str) -> Json:
@@ -292,27 +281,17 @@ class Cluster:
             extra_spec: merged over the spec, as volumes.
         """
         name = name or f"pod-{uuid.uuid4().hex[:8]}"
-        limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-        container = {"name": "main", "image": "pause", "resources": {"limits": limits}}
-        spec: Json = {
-            "serviceAccountName": service_account,
-            "automountServiceAccountToken": False,
-            "containers": [container],
-            # As a DaemonSet's pod, it stays when its node gets a NoExecute taint.
-            "tolerations": [{"operator": "Exists"}],
-            "terminationGracePeriodSeconds": grace,
-            **(extra_spec or {}),
-        }
-        if node is not None:
-            spec["nodeName"] = node
-        metadata: Json = {
-            "name": name,
-            "labels": dict(labels or {}),
-            "annotations": dict(annotations or {}),
-        }
-        if owner is not None:
-            metadata["ownerReferences"] = [owner]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        pod = objects.pod(
+            name,
+            node=node,
+            service_account=service_account,
+            labels=labels or {},
+            annotations=annotations or {},
+            owner=owner,
+            gpus=gpus,
+            grace=grace,
+            extra_spec=extra_spec or {},
+        )
         self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", pod)
         if running:
             ready = {"type": "Ready", "status": "True"}
@@ -353,19 +332,7 @@ class Cluster:
 
     def event_about(self, node: str) -> Json:
         """A core/v1 Event about a node, as the agent would create it."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"test-{uuid.uuid4().hex[:12]}", "namespace": "default"},
-            "involvedObject": {"kind": "Node", "name": node, "uid": node},
-            "reason": "Xid79",
-            "message": "GPU has fallen off the bus",
-            "type": "Warning",
-            "source": {"component": "node-agent", "host": node},
-            "firstTimestamp": _now(),
-            "lastTimestamp": _now(),
-            "count": 1,
-        }
+        return objects.event_about(node)
 
     def resource_versions(self) -> dict[str, str]:
         """`resourceVersion` of each of this cluster's nodes and pods: equal means not written."""
@@ -409,51 +376,6 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {timeout:g} s")
             await asyncio.sleep(_POLL)
-
-
-def _status(name: str, number: int, boot_id: str, gpus: int, ready: str) -> Json:
-    resources = {"cpu": "96", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": str(gpus)}
-    address = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}"
-    return {
-        "capacity": resources,
-        "allocatable": resources,
-        "addresses": [
-            {"type": "InternalIP", "address": address},
-            {"type": "Hostname", "address": name},
-        ],
-        "conditions": [
-            _condition("Ready", ready, reason="KubeletReady", message="kubelet is ready"),
-            _condition("MemoryPressure", "False", reason="KubeletHasSufficientMemory"),
-            _condition("DiskPressure", "False", reason="KubeletHasNoDiskPressure"),
-        ],
-        "nodeInfo": {
-            "architecture": "amd64",
-            "bootID": boot_id or str(uuid.uuid4()),
-            "containerRuntimeVersion": "containerd://2.1.4",
-            "kernelVersion": "6.8.0-79-generic",
-            "kubeProxyVersion": "",
-            "kubeletVersion": "v1.36.3",
-            "machineID": uuid.uuid4().hex,
-            "operatingSystem": "linux",
-            "osImage": "Ubuntu 24.04.3 LTS",
-            "systemUUID": str(uuid.uuid4()),
-        },
-    }
-
-
-def _condition(kind: str, status: str, *, reason: str, message: str = "") -> Json:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": _now(),
-        "lastTransitionTime": _now(),
-    }
-
-
-def _now() -> str:
-    return datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _refused(request: Callable[[], object]) -> bool:

@@ -26,6 +26,8 @@ _log = structlog.get_logger(__name__)
 EVERY: Final = 300.0
 """Seconds between two sweeps."""
 
+UNWANTED: Final = "no session wants it any more"
+
 Wanted = Callable[[str], Collection[str] | None]
 """Keys of the work that a node's session says is under way; None: leave all of it alone."""
 
@@ -53,7 +55,8 @@ async def _sweep(objects: ObjectApi, namespace: str, wanted: Wanted) -> int:
         keys = wanted(node) if node else None
         if keys is None or not key or key in keys or not named_for(job, key) or ending(job):
             continue
-        await objects.delete(JOB, namespace, metadata["name"], uid=metadata["uid"])
+        with structlog.contextvars.bound_contextvars(node=node, key=key, why=UNWANTED):
+            await objects.delete(JOB, namespace, metadata["name"], uid=metadata["uid"])
         _log.info("job_swept", job=metadata["name"], namespace=namespace, node=node, key=key)
         deleted += 1
     return deleted

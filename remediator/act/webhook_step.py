@@ -50,7 +50,19 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _NotYetError(Exception):
-    """It was not taken, or perhaps not; it is sent again."""
+    """It was not taken, or perhaps not; it is sent again.
+
+    ``sent``: something may have left. ``taken``: False if it was answered, None if nobody knows.
+    """
+
+    def __init__(self, why: str, *, sent: bool = False, taken: bool | None = None) -> None:
+        super().__init__(why)
+        self.sent = sent
+        self.taken = taken
+
+
+Called = Callable[[str, bool | None, str], None]
+"""Told of each call: the endpoint's name, whether it took it (None: it may have), its answer."""
 
 
 class WebhookWorker:
@@ -60,6 +72,7 @@ class WebhookWorker:
         endpoints: of RemediatorConfig, by name.
         session: shared with other senders; owned by the caller.
         clock: the controller's, for the signature's time.
+        called: told of each call that was sent.
     """
 
     def __init__(
@@ -68,10 +81,12 @@ class WebhookWorker:
         endpoints: Mapping[str, Endpoint],
         session: aiohttp.ClientSession,
         clock: Clock,
+        called: Called = lambda _name, _taken, _said: None,
     ) -> None:
         self._endpoints = endpoints
         self._session = session
         self._clock = clock
+        self._called = called
 
     async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
         """Send until it is taken or refused. See :class:`Worker`."""
@@ -84,7 +99,13 @@ class WebhookWorker:
         while self._clock.now() < work.deadline:
             try:
                 well, note = await self._send(endpoint, work.key, body)
+                self._called(spec.to, well, note)
+            except asyncio.CancelledError:
+                self._called(spec.to, None, "called off before it was answered")
+                raise
             except _NotYetError as error:
+                if error.sent:
+                    self._called(spec.to, error.taken, str(error))
                 say(f"{spec.to} has not taken it yet: {error}; tried again in {wait:g} s")
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LAST_RETRY)
@@ -115,9 +136,10 @@ class WebhookWorker:
                 excerpt = " ".join(said.decode(errors="replace").split())
                 return _meaning(response.status, excerpt)
         except TimeoutError as error:
-            raise _NotYetError(f"no answer within {endpoint.timeout:g} s") from error
+            raise _NotYetError(f"no answer within {endpoint.timeout:g} s", sent=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _NotYetError(f"no connection ({type(error).__name__})") from error
+            why = f"no connection ({type(error).__name__})"
+            raise _NotYetError(why, sent=True) from error
 
 
 def body_of(work: Work, spec: CallWebhook) -> bytes:
@@ -140,7 +162,7 @@ def _meaning(status: int, excerpt: str) -> tuple[bool, str]:
     if _OK <= status < _REDIRECT:
         return True, said
     if status in _RETRIED or status >= _SERVER_ERROR:
-        raise _NotYetError(said)
+        raise _NotYetError(said, sent=True, taken=False)
     return False, said
 
 

@@ -59,6 +59,18 @@ class Stops(Worker, Protocol):
         """
 
 
+def context_of(work: Work) -> dict[str, str | int]:
+    """Return what every line says, in the log, of what is done for a piece of work."""
+    return {
+        "node": work.node,
+        "uid": work.uid,
+        "policy": work.policy,
+        "session": work.session,
+        "step": work.step + 1,
+        "key": work.key,
+    }
+
+
 class Works:
     """The work under way, of all nodes.
 
@@ -146,6 +158,7 @@ class Works:
         await asyncio.wait(runs)
         if stops is None:
             return
+        structlog.contextvars.bind_contextvars(**context_of(work))
         try:
             await stops.stop(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
@@ -160,6 +173,7 @@ class Works:
         wait = FIRST_RETRY
         if behind is not None:
             await asyncio.wait({behind})
+        structlog.contextvars.bind_contextvars(**context_of(work))  # of this task only
         _log.info("work_runs", key=work.key, node=work.node, action=work.action)
         while True:
             try:

@@ -9,7 +9,7 @@ import aiohttp
 from remediator.act.create import CreateWorker
 from remediator.act.job import JobWorker
 from remediator.act.made import Templates
-from remediator.act.webhook_step import WebhookWorker
+from remediator.act.webhook_step import Called, WebhookWorker
 from remediator.act.work import Worker
 from remediator.clock import Clock
 from remediator.kube.dynamic import ObjectApi
@@ -24,6 +24,7 @@ def make_workers(
     objects: ObjectApi,
     session: aiohttp.ClientSession,
     clock: Clock,
+    called: Called,
 ) -> dict[str, Worker]:
     """Return the workers by action.
 
@@ -34,6 +35,7 @@ def make_workers(
         objects: the way to the API server.
         session: for webhooks; owned by the caller.
         clock: the controller's.
+        called: told of each call of a webhook.
     """
     templates = Templates(cluster.templates, folder=folder)
     return {
@@ -41,5 +43,7 @@ def make_workers(
         "create": CreateWorker(
             objects=objects, templates=templates, namespace=namespace, clock=clock
         ),
-        "webhook": WebhookWorker(endpoints=cluster.endpoints, session=session, clock=clock),
+        "webhook": WebhookWorker(
+            endpoints=cluster.endpoints, session=session, clock=clock, called=called
+        ),
     }

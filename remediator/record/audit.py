@@ -1,6 +1,7 @@
-"""The audit log: one line for every write to a node, with what was before and after.
+"""The audit log: one line for every write, with what was before and after.
 
-Logger ``audit``, event ``write``. The line is written when the result is known; a write
+Logger ``audit``, event ``write``. Patches of nodes are here, all else comes from
+:mod:`remediator.record.audited`. The line is written when the result is known; a write
 whose answer never came is ``unknown``, because it may have happened. Dry-run writes
 one too, with ``mode`` ``dry-run``: it is the list of what would have been done.
 """
@@ -60,6 +61,19 @@ def audit(
         **({"allowed_by": list(patch.allowed_by)} if patch.disruptive else {}),
         **({"reason": reason} if reason else {}),
     )
+
+
+def audit_other(action: str, *, result: WriteResult, reason: str = "", **fields: Any) -> None:
+    """Write the line for what is no patch of a node.
+
+    ``fields``: object, ``before``, ``after`` and what is known of why. What the log's context says
+    (node, policy, session, step) is added by the log.
+    """
+    log = structlog.get_logger(AUDIT_LOGGER)
+    write = log.info if result is WriteResult.DONE else log.warning
+    known = {name: value for name, value in fields.items() if value != ""}
+    more = {"reason": reason} if reason else {}
+    write("write", action=action, mode="enforce", result=result.value, **known, **more)
 
 
 def before(patch: PatchNode, facts: NodeFacts) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from remediator.kube.lease import NotLeading
 from remediator.kube.objects import ConfigMap
 from remediator.kube.store import Store
 from remediator.policy.model import Mode
+from remediator.record.audited import audited
 from remediator.record.control import CONTROL_CONFIGMAP, BreakerReset, read_control, reset_key
 
 
@@ -109,7 +110,14 @@ class Control:
         known = self._store.get(CONTROL_CONFIGMAP)
         try:
             if keys and known is not None:
-                await self._configmaps.write(CONTROL_CONFIGMAP, keys, known=known)
+                before = {key: known.data.get(key) for key in keys}
+                with audited(
+                    "reset-breaker",
+                    object=f"ConfigMap {CONTROL_CONFIGMAP}",
+                    before=before,
+                    after=dict(keys),
+                ):
+                    await self._configmaps.write(CONTROL_CONFIGMAP, keys, known=known)
         except (ApiError, NotLeading) as error:
             _log.warning("reset_not_removed", reason=str(error))
             return False

@@ -22,6 +22,7 @@ from remediator.kube.errors import ApiError
 from remediator.kube.events import EventRecorder
 from remediator.kube.lease import NotLeading
 from remediator.policy.reload import PolicySet
+from remediator.record.audited import AuditedConditions, AuditedPods, audited
 from remediator.record.events import Events
 from remediator.record.messages import MessageMemory
 from remediator.record.publish import StatusPublisher
@@ -73,7 +74,8 @@ class Term:
         )
         self._drains, self._marks = make_drains(
             api=has.drains,
-            check=check,
+            pods=AuditedPods(api=has.drains, check=check),
+            conditions=AuditedConditions(api=has.drains, check=check),
             fleet=has.fleet,
             evictions=has.cluster.evictions,
             now=has.clock.now,
@@ -246,7 +248,9 @@ class Term:
         """Let the webhook's Service lead here."""
         while self._has.announce is not None:
             try:
-                await self._has.announce()
+                leads = {"leads": self._has.elector.identity}  # whoever led before
+                with audited("announce", object="EndpointSlice", before=None, after=leads):
+                    await self._has.announce()
             except (ApiError, NotLeading) as error:
                 _log.warning("webhook_not_announced", reason=str(error))
                 await asyncio.sleep(ANNOUNCE_RETRY_SECONDS)

@@ -6,7 +6,7 @@ import asyncio
 
 from remediator.act.made import Templates
 from remediator.act.sweep import EVERY, sweep
-from remediator.kube.dynamic import ObjectApi
+from remediator.record.audited import AuditedObjects
 from remediator.term.control import Control
 from remediator.term.resources import Resources
 
@@ -17,7 +17,7 @@ async def sweep_jobs(has: Resources, *, control: Control) -> None:
         await asyncio.sleep(has.cluster.settling)
         if control.may_write():
             await sweep(
-                objects=ObjectApi(api=has.api, check=has.elector.check),
+                objects=AuditedObjects(api=has.api, check=has.elector.check),
                 templates=Templates(has.cluster.templates, folder=has.folder),
                 namespace=has.namespace,
                 wanted=lambda node: control.wanted(has.fleet.get(node)),

@@ -32,6 +32,7 @@ from remediator.kube.pods import ApiPods
 from remediator.kube.read import ApiNodeReader
 from remediator.kube.workqueue import WorkQueue
 from remediator.policy.cluster import DryRun
+from remediator.record.audited import AuditedObjects, audit_call
 from remediator.term.resources import Resources
 
 
@@ -93,9 +94,10 @@ def make_parts(
             cluster=has.cluster,
             folder=has.folder,
             namespace=has.namespace,
-            objects=ObjectApi(api=has.api, check=has.elector.check),
+            objects=AuditedObjects(api=has.api, check=has.elector.check),
             session=session,
             clock=has.clock,
+            called=audit_call,
         ),
         ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
         news=news,

@@ -25,7 +25,7 @@ def make_drainer(
     *,
     evictions: Evictions,
     now: Callable[[], float],
-    check: Callable[[], None] = lambda: None,
+    pods: ApiPods | None = None,
     observer: Observer | None = None,
 ) -> Drainer:
     """Return what drains nodes by this connection.
@@ -34,11 +34,11 @@ def make_drainer(
         api: the transport.
         evictions: how fast.
         now: epoch seconds.
-        check: called right before each write; raises when we may not write.
+        pods: the way to the pods; default by the same connection, unchecked.
         observer: counts.
     """
     return Drainer(
-        pods=ApiPods(api=api, check=check),
+        pods=pods or ApiPods(api=api),
         watch=watch_with(api),
         rate=EvictionRate(per_second=evictions.per_second, burst=evictions.burst),
         now=now,
@@ -49,7 +49,8 @@ def make_drainer(
 def make_drains(
     *,
     api: ApiClient,
-    check: Callable[[], None],
+    pods: ApiPods,
+    conditions: NodeConditions,
     fleet: Nodes,
     evictions: Evictions,
     now: Callable[[], float],
@@ -59,16 +60,15 @@ def make_drains(
     """Return the worker of the step `drain`, and what keeps the conditions of nodes.
 
     Args:
-        api: the transport.
-        check: called right before each write; raises when we may not write.
+        api: the transport, for watches.
+        pods: the way to the pods.
+        conditions: writes those of nodes.
         fleet: the nodes.
         evictions: how fast.
         now: epoch seconds.
         may_mark: whether conditions may be written now.
         observer: counts.
     """
-    marks = Marks(
-        nodes=fleet, writer=NodeConditions(api=api, check=check), now=now, may_write=may_mark
-    )
-    drainer = make_drainer(api, evictions=evictions, now=now, check=check, observer=observer)
+    marks = Marks(nodes=fleet, writer=conditions, now=now, may_write=may_mark)
+    drainer = make_drainer(api, evictions=evictions, now=now, pods=pods, observer=observer)
     return DrainWorker(drainer=drainer, facts=fleet, marks=marks, observer=observer), marks

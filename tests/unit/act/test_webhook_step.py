@@ -65,6 +65,7 @@ class Bench:
     def __init__(self, receiver: Receiver, folder: Path) -> None:
         self.receiver, self.folder = receiver, folder
         self.said: list[str] = []
+        self.calls: list[tuple[str, bool | None, str]] = []
         (folder / "secret").write_text(f"{SECRET}\n")
 
     def work(self, **data: str) -> Work:
@@ -87,7 +88,12 @@ class Bench:
         given = {"url": self.receiver.url, "secretFile": str(self.folder / "secret")} | spec
         endpoints = {"service": Endpoint.model_validate(given)}
         async with aiohttp.ClientSession() as session:
-            worker = WebhookWorker(endpoints=endpoints, session=session, clock=Clock())
+            worker = WebhookWorker(
+                endpoints=endpoints,
+                session=session,
+                clock=Clock(),
+                called=lambda *call: self.calls.append(call),
+            )
             return await worker.run(work, say=self.said.append)
 
 
@@ -102,6 +108,10 @@ async def test_a_receiver_can_tell_that_it_is_us_and_that_it_is_the_same(bench: 
     outcome = await bench.call(bench.work(what="reset of {node}", key="{uid}"))
     assert outcome == Outcome(key="s1/p/2", delivered=True, note="service: HTTP 200: taken")
     assert "HTTP 503: busy" in bench.said[0]
+    assert bench.calls == [
+        ("service", False, "HTTP 503: busy"),
+        ("service", True, "HTTP 200: taken"),
+    ]
     (first, body), (second, again) = bench.receiver.got
     assert body == again
     assert first["Idempotency-Key"] == second["Idempotency-Key"] == "s1/p/2"

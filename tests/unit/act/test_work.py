@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from remediator.act.work import LAST_RETRY, Works
 from remediator.decide.decision import Outcome, Work
@@ -183,3 +185,24 @@ async def test_an_action_that_nobody_does_fails_and_says_so() -> None:
     (outcome,) = bench.ended
     assert not outcome.delivered
     assert "dance" in outcome.note
+
+
+async def test_what_a_worker_logs_says_what_it_is_for() -> None:
+    logged = asyncio.Event()
+
+    class Logs:
+        async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+            say("begun")
+            structlog.get_logger().info("from_within")
+            logged.set()
+            return Outcome(key=work.key, delivered=True)
+
+    works = Works(workers={"job": Logs()}, ended=lambda _work, _outcome: None)
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logs:
+        works.want("n1", [work()])
+        await logged.wait()
+    await works.close()
+    (said,) = [one for one in logs if one["event"] == "from_within"]
+    assert said["node"] == "n1"
+    assert (said["policy"], said["key"], said["step"]) == ("p", "s/p/1", 2)
+    assert structlog.contextvars.get_contextvars() == {}

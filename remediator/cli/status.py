@@ -126,6 +126,8 @@ def _guards(status: Status, now: float) -> Iterator[str]:
     for breaker in status.breakers:
         if breaker.open:
             yield _breaker(breaker, now)
+        if breaker.backlog:
+            yield _backlog(breaker)
     box = status.outbox
     if box is not None and (box.pending or box.failed):
         last = f" (last: {box.last_failure})" if box.last_failure else ""
@@ -148,6 +150,13 @@ def _budget(budget: BudgetStatus) -> str:
     dry = _dry(dry_run=budget.dry_run)
     used = f"{budget.used} of {budget.limit}{holders}{waiting}"
     return f"budget {_scope(budget.scope)}{of}{dry}: {used}"
+
+
+def _backlog(breaker: BreakerStatus) -> str:
+    dry = _dry(dry_run=breaker.dry_run)
+    nodes = "1 node was" if breaker.backlog == 1 else f"{breaker.backlog} nodes were"
+    named = _some(breaker.backlog_nodes)
+    return f"backlog of {breaker.source}{dry}: {nodes} faulty before anybody looked: {named}"
 
 
 def _breaker(breaker: BreakerStatus, now: float) -> str:

@@ -163,7 +163,9 @@ def _look(
             found = CLEAR
         else:
             found = match(policy, facts, now, cluster_facts)
-        since, opened = note(active, facts, found, ledger, now) if selected else (now, ())
+        since, opened = (
+            note(active, facts, found, ledger, now, cluster_facts) if selected else (now, ())
+        )
         if hold is not None:
             since = hold.since
             found = found if found.holds else _begun(policy, hold, facts, now, cluster_facts)

@@ -152,12 +152,14 @@ class ClusterFacts:
 
     ``alerts``: every firing alert, for ``unless``. ``sources``: ``alertmanager/<name>``,
     ``prometheus/<name>``, :data:`AGENTS` and :data:`WATCH`. ``queries``: whether a query of
-    ``unless`` has a result, by its key; absent: not known.
+    ``unless`` has a result, by its key; absent: not known. ``heard``: when each Alertmanager
+    (by its source's name) and each query (by ``query:<key>``) gave its first good answer.
     """
 
     alerts: tuple[AlertFact, ...] = ()
     sources: Mapping[str, SourceFact] = field(default_factory=dict)
     queries: Mapping[str, bool] = field(default_factory=dict)
+    heard: Mapping[str, float] = field(default_factory=dict)
 
 
 NOTHING_KNOWN: Final = ClusterFacts()

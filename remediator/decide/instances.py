@@ -100,6 +100,31 @@ def source_of(instance: str, facts: NodeFacts) -> str:
     return f"{AGENTS}/all" if speaker(instance) in OWN_CONDITIONS else ""
 
 
+def in_first_answer(instance: str, facts: NodeFacts, cluster: ClusterFacts) -> bool:
+    """Tell whether an alert or a query spoke of the node in the first good answer of its source.
+
+    Then it may have done so for long: whatever was asked before that, nobody could tell.
+    """
+    kind, _, rest = instance.partition(":")
+    if kind == _QUERY:
+        heard, fact = cluster.heard.get(instance), facts.queries.get(rest)
+        return heard is not None and fact is not None and fact.holds and fact.since <= heard
+    if kind == _ALERT:
+        heard = cluster.heard.get(ALERTMANAGER + rest.partition("/")[0])
+        found = (one.since for one in facts.alerts if one.instance == instance)
+        return heard is not None and any(since <= heard for since in found)
+    return False
+
+
+def gone(instance: str, facts: NodeFacts) -> bool:
+    """Tell whether an alert or a query that spoke of the node does not speak of it now."""
+    kind, _, rest = instance.partition(":")
+    if kind == _ALERT:
+        return all(one.instance != instance for one in facts.alerts)
+    fact = facts.queries.get(rest)
+    return kind == _QUERY and (fact is None or not fact.holds)
+
+
 def silenced(instances: Iterable[str], facts: NodeFacts) -> str:
     """Say which alert that a session rests on is silenced; "" if none is."""
     wanted = set(instances)

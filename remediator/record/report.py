@@ -271,11 +271,11 @@ def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:
         opened = ledger.breakers.get(name)
         limits = limits_of(world.policies.get(name), ledger)
         uids = _newly(name, ledger, now - limits.window)
-        if opened is None and not uids:
+        backlog = _names(ledger, _backlog(name, ledger))
+        if opened is None and not uids and not backlog:
             continue
         watch = ledger.watches.get(name)
         scope = len(ledger.nodes) if is_source(name) else len(watch.scope) if watch else 0
-        names = sorted(ledger.nodes[uid].name for uid in uids if uid in ledger.nodes)
         yield BreakerStatus(
             source=name,
             open=opened is not None,
@@ -284,8 +284,20 @@ def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:
             limit=believable(limits, scope),
             reason=opened.why if opened else "",
             dry_run=world.dry_run,
-            nodes=tuple(names[:MAX_NAMED]),
+            nodes=_names(ledger, uids)[:MAX_NAMED],
+            backlog=len(backlog),
+            backlog_nodes=backlog[:MAX_NAMED],
         )
+
+
+def _names(ledger: Ledger, uids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(ledger.nodes[uid].name for uid in uids if uid in ledger.nodes))
+
+
+def _backlog(name: str, ledger: Ledger) -> set[str]:
+    """Return the nodes that match a policy and did so before anybody looked."""
+    watch = ledger.watches.get(name)
+    return watch.backlog & watch.matching.keys() if watch else set()
 
 
 def _newly(name: str, ledger: Ledger, since: float) -> list[str]:

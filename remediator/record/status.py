@@ -124,6 +124,9 @@ class BreakerStatus(_Part, frozen=True, kw_only=True):
     reason: str = ""
     dry_run: bool = False
     nodes: tuple[str, ...] = ()
+    backlog: int = 0
+    """Nodes that match and were faulty when somebody first looked: no storm, and not counted."""
+    backlog_nodes: tuple[str, ...] = ()
 
 
 class PolicyStatus(_Part, frozen=True, kw_only=True):

@@ -64,11 +64,13 @@ class AlertBook:
 
     Attributes:
         entries: what fires.
+        heard_at: when the first poll of any peer was good; None: none was yet.
     """
 
     def __init__(self, spec: Alertmanager, *, now: float) -> None:
         self.spec = spec
         self.entries: dict[Identity, Entry] = {}
+        self.heard_at: float | None = None
         self._peers = {url: _Peer() for url in spec.urls}
         self._proofs: dict[tuple[str, Identity], float] = {}
         self._proven_at: float | None = None
@@ -79,6 +81,7 @@ class AlertBook:
         """Take in all that one peer has, now."""
         ours = {one.identity: one for one in alerts if one.has(self.spec.labels)}
         self._peers[peer] = _Peer(good_at=now, trouble="")
+        self.heard_at = now if self.heard_at is None else self.heard_at
         self._prove(peer, ours.values(), now)
         for one in ours.values():
             self._there(one, peer, now)

@@ -322,9 +322,19 @@ class Board:
         )
         alerts = tuple(self._firing.values()) if self._restated else before.alerts
         self._restated = False
-        facts = ClusterFacts(alerts=alerts, sources=sources, queries=queries)
+        facts = ClusterFacts(
+            alerts=alerts, sources=sources, queries=queries, heard=dict(self._heard())
+        )
         self.revision += matters
         self._fleet.surround(facts, matters=matters)
+
+    def _heard(self) -> Iterator[tuple[str, float]]:
+        for name, alerts in self.books.items():
+            if alerts.heard_at is not None:
+                yield ALERTMANAGER + name, alerts.heard_at
+        for key, query in self.queries.items():
+            if query.heard_at is not None:
+                yield f"query:{key}", query.heard_at
 
     def _sources(self, now: float) -> dict[str, SourceFact]:
         found = {ALERTMANAGER + name: book.source(now) for name, book in self.books.items()}

@@ -138,6 +138,8 @@ class QueryBook:
         self.refused: tuple[Refused, ...] = ()
         self.problem = ""
         self.has_result: bool | None = None
+        self.heard_at: float | None = None
+        """When the first answer came; None: none did yet."""
         self._lasts = lasts
         self._fresh_until = 0.0
 
@@ -152,6 +154,7 @@ class QueryBook:
         cleared = self._nodes(answered.cleared or (), index)[0]
         self.refused, self.has_result = tuple(refused), bool(answered.named)
         self.problem, self._fresh_until = "", at + self._lasts
+        self.heard_at = at if self.heard_at is None else self.heard_at
         self.facts = {
             node: self._fact(before.get(node), value, at, holds=True)
             for node, value in named.items()

@@ -4,8 +4,9 @@ It counts *distinct nodes that newly match*, for each policy and for each source
 rest on (:func:`remediator.decide.instances.source_of`): a rollout of agents that goes wrong may
 show as a few nodes under each of many policies. It counts before any budget, so that a low
 budget cannot hide a storm. Nodes with a session, and faults that were there when the
-controller took over or the policy was loaded, are a backlog and not counted. Once open it
-stays open until people reset it.
+controller took over or the policy was loaded, are a backlog and not counted; so are those
+that a source names in its first answer, which may come later. Once open it stays open until
+people reset it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from itertools import takewhile
 
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Hold
-from remediator.decide.facts import NodeFacts
-from remediator.decide.instances import sources_of
+from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts
+from remediator.decide.instances import gone, in_first_answer, sources_of
 from remediator.decide.ledger import Ledger
 from remediator.decide.match import Answer, Match
 from remediator.decide.session import Session
@@ -69,8 +70,13 @@ def is_forgotten(active: ActivePolicy, uid: str, ledger: Ledger) -> bool:
     )
 
 
-def note(
-    active: ActivePolicy, facts: NodeFacts, match: Match, ledger: Ledger, now: float
+def note(  # noqa: PLR0917 - what one policy says of one node
+    active: ActivePolicy,
+    facts: NodeFacts,
+    match: Match,
+    ledger: Ledger,
+    now: float,
+    cluster: ClusterFacts = NOTHING_KNOWN,
 ) -> tuple[float, tuple[str, ...]]:
     """Take in what a policy says of a node; return since when it matches, and what that opened.
 
@@ -82,14 +88,23 @@ def note(
     watch.scope.add(uid)
     first_look = uid not in watch.looked
     watch.looked.add(uid)
-    known_since = max(ledger.started, active.loaded_at)
-    if first_look and match.answer >= Answer.PENDING and facts.created <= known_since:
+    if (
+        match.answer >= Answer.PENDING
+        and uid not in watch.matching
+        and (
+            (first_look and facts.created <= max(ledger.started, active.loaded_at))
+            or _is_old_news(match, facts, cluster)
+        )
+    ):
         _leave_behind(name, watch, facts, match, ledger)
     if not match.holds or match.silenced:
         if match.answer is Answer.CLEAR:
+            ledger.storms.undrop(name, uid)
+        if match.answer is Answer.CLEAR or (
+            match.answer is Answer.UNKNOWN and _said_no_more(watch, facts)
+        ):
             watch.backlog.discard(uid)
             watch.matching.pop(uid, None)
-            ledger.storms.undrop(name, uid)
         return now, ()
     known = watch.matching.get(uid)
     if known is not None:
@@ -102,6 +117,25 @@ def note(
     if uid in watch.backlog or isinstance(facts.session, Session):
         return now, ()
     return now, _count(active, uid, sources, ledger, now)
+
+
+def _is_old_news(match: Match, facts: NodeFacts, cluster: ClusterFacts) -> bool:
+    """Tell whether sources said all of it in their first answer.
+
+    A policy is often looked at before its query was answered, or an Alertmanager polled.
+    """
+    return bool(match.instances) and all(
+        in_first_answer(one, facts, cluster) for one in match.instances
+    )
+
+
+def _said_no_more(watch: Watch, facts: NodeFacts) -> bool:
+    """Tell whether the alerts and queries by which a node matched are gone.
+
+    That proves no health, so nothing is undone; but if they come back, that is new.
+    """
+    known = watch.matching.get(facts.uid)
+    return known is not None and all(gone(one, facts) for one in known.instances)
 
 
 def _leave_behind(

@@ -157,6 +157,29 @@ def test_a_query_of_a_policy_that_comes_later_is_asked(
     site.wait(lambda: site.cordoned(faulty), "cordon")
 
 
+def test_nodes_that_were_in_a_querys_result_before_its_policy_came_are_a_named_backlog(
+    site: Site, exporters: dict[str, Exporter], prometheus: Prometheus, run: Run
+) -> None:
+    sources = [{"name": "main", "url": prometheus.url}]
+    site.config(prometheus=sources, breaker={"minNodes": 1, "percent": 1})
+    site.policy("other", when=[{"query": {"promql": "up == 2"}}])
+    for one in exporters.values():
+        one.falls_off_the_bus()
+    query = "DCGM_FI_DEV_XID_ERRORS == 79"
+    prometheus.wait_until(lambda: len(prometheus.query(query)) == 2, "both in the result")
+    run()
+    site.wait(lambda: site.status().get("leader"), "the leader")
+    site.policy("late", when=[{"query": {"promql": query, "interval": "1s"}}])
+    site.wait(lambda: all(map(site.cordoned, exporters)), "both cordoned")
+
+    def named() -> list[str]:
+        breakers = {one["source"]: one for one in site.status().get("breakers", ())}
+        return breakers.get("late", {}).get("backlogNodes", [])
+
+    site.wait(lambda: named() == sorted(exporters), "the backlog in the status")
+    assert not any(one["open"] for one in site.status()["breakers"])
+
+
 def test_a_query_that_is_wrong_is_shown_and_does_not_hold_the_others(
     site: Site, exporters: dict[str, Exporter], prometheus: Prometheus, run: Run
 ) -> None:

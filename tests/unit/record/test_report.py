@@ -12,7 +12,7 @@ from remediator.decide.decision import Decision, Hold, NodePhase
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.session import Added, Before, HoldState, PolicyHold, Session
-from remediator.decide.storms import Recent
+from remediator.decide.storms import Matching, Recent
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.record.publish import fitted, same_but_time
@@ -234,6 +234,16 @@ def test_what_newly_matches_on_a_source_is_shown_under_its_name() -> None:
     assert set(shown) == {"bus", "agents/all"}
     both = tuple(one.name for one in facts[:2])
     assert all((one.seen, one.limit, one.nodes) == (2, 3, both) for one in shown.values())
+
+
+def test_a_backlog_is_named() -> None:
+    facts = [node(1), node(2), node(3)]
+    view = world(facts=facts, policies=(policy(),))
+    watch = view.ledger.storms.watch("bus", 0.0)
+    watch.backlog.update(one.uid for one in facts[:2])
+    watch.matching[facts[0].uid] = Matching(NOW, (), ())
+    (shown,) = build(view, facts).breakers
+    assert (shown.open, shown.backlog, shown.backlog_nodes) == (False, 1, (facts[0].name,))
 
 
 def test_sessions_are_counted_by_policy_and_state() -> None:

@@ -253,6 +253,23 @@ def test_queries_come_and_go_with_the_policies(desk: Desk) -> None:
     assert facts.queries == {}
 
 
+def test_the_first_good_answer_of_each_source_is_remembered(desk: Desk) -> None:
+    desk.board.use([policy(when=[{"query": {"promql": "x"}}])])
+    desk.board.publish()
+    (key,) = desk.board.queries
+    first = desk.clock.time
+    assert desk.fleet.cluster_facts.heard == {"alertmanager/main": first}
+    for _ in range(2):
+        desk.board.answered(key, Answered((Sample({"node": "n1"}, 1.0),), None, desk.clock.time))
+        desk.poll(alert(node="n2"))
+    heard = {"alertmanager/main": first, f"query:{key}": first}
+    assert desk.fleet.cluster_facts.heard == heard
+    facts = desk.fleet.get("n1")
+    assert facts is not None
+    assert facts.queries[key].since == first
+    assert [one.since for one in desk.alerts("n2")] == [first + 10]
+
+
 def test_a_query_of_unless_needs_no_node(desk: Desk) -> None:
     desk.board.use([policy(unless=[{"query": {"promql": "maintenance == 1"}}])])
     (key,) = desk.board.queries

@@ -195,7 +195,7 @@ class Webhook(Model):
         if self.bearer_token_file is None and (self.tls is None or self.tls.client_ca_file is None):
             raise ValueError(
                 "whoever reaches the webhook could report any alert: set bearerTokenFile,"
-                " or tls with clientCAFile"
+                " or tls with clientCaFile"
             )
         return self
 

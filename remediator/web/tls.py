@@ -1,7 +1,10 @@
 """TLS of the webhook, with certificates that are renewed under a running server.
 
 A new connection is given the newest good context when it says hello, so that a new certificate
-and new authorities of callers hold at once, and old ones no longer. Files that cannot be used
+and new authorities of callers hold at once, and old ones no longer. No session can be resumed: a
+caller that did would not show its certificate again, and an authority that was removed would
+still count. (Of TLS 1.2 the library keeps sessions whatever we say, so callers that must show a
+certificate need 1.3.) Files that cannot be used
 (a half-written renewal) leave the context before in force.
 """
 
@@ -73,7 +76,9 @@ class ReloadingTls:
     def _load(self) -> ssl.SSLContext:
         spec = self._spec
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        asks = spec.client_ca_file is not None
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if asks else ssl.TLSVersion.TLSv1_2
+        context.num_tickets = 0
         try:
             context.load_cert_chain(spec.cert_file, spec.key_file)
             if spec.client_ca_file is not None:

@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import io
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +339,61 @@ async def test_callers_show_a_certificate_and_authorities_can_change(
         assert await _call(server, ca, new) == 200
         with pytest.raises(aiohttp.ClientError):
             await _call(server, ca, old)
+
+
+class Caller:
+    """Calls by connections that go on with the session of the one before; blocking."""
+
+    def __init__(self, trusts: Path, shows: tuple[Path, Path]) -> None:
+        self.context = ssl.create_default_context(cafile=str(trusts))
+        self.context.load_cert_chain(*map(str, shows))
+        self.session: ssl.SSLSession | None = None
+
+    def call(self, port: int) -> str:
+        """Return the answer's first line, "" if we were refused."""
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        wrap = partial(self.context.wrap_socket, server_hostname="127.0.0.1", session=self.session)
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+                wrap(plain) as wrapped,
+            ):
+                wrapped.sendall(request)
+                said = wrapped.recv(4096)  # with it come the tickets, if there are any
+                self.session = wrapped.session
+        except OSError:
+            return ""
+        return said.decode().partition("\r\n")[0]
+
+
+async def test_a_caller_whose_authority_was_removed_cannot_go_on_with_an_earlier_session(
+    certificates: Certificates, desk: Desk, tmp_path: Path
+) -> None:
+    caller = Caller(certificates.issued / "ca1.pem", certificates.pair("caller1"))
+    tls = tls_of(tmp_path, clients=True)
+    app = make_webhook(
+        sources=("main",), accept=desk.accept, ready={}, token=Token(None), observer=desk
+    )
+    async with Server(app, host="127.0.0.1", port=0, tls=tls.context) as server:
+        assert await asyncio.to_thread(caller.call, server.port)
+        certificates.trust("ca2")
+        assert await asyncio.to_thread(tls.reload)
+        assert await asyncio.to_thread(caller.call, server.port) == ""
+
+
+@pytest.mark.parametrize("clients", [True, False])
+async def test_whoever_must_show_a_certificate_needs_tls_1_3(
+    certificates: Certificates, desk: Desk, tmp_path: Path, *, clients: bool
+) -> None:
+    caller = Caller(certificates.issued / "ca1.pem", certificates.pair("caller1"))
+    caller.context.maximum_version = ssl.TLSVersion.TLSv1_2
+    tls = tls_of(tmp_path, clients=clients)
+    app = make_webhook(
+        sources=("main",), accept=desk.accept, ready={}, token=Token(None), observer=desk
+    )
+    async with Server(app, host="127.0.0.1", port=0, tls=tls.context) as server:
+        said = await asyncio.to_thread(caller.call, server.port)
+        assert bool(said) is not clients
 
 
 def test_files_that_cannot_be_used_at_the_start_are_named(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from remediator.decide.endings import waived
 from remediator.decide.facts import NodeMode
 from remediator.decide.guards.scope import out_of_scope
 from remediator.decide.look import Look, Matched, attempt_of, attempt_within, opening
+from remediator.decide.room import ROOM_OF_A_RESULT, ROOM_TO_BEGIN
 from remediator.decide.session import (
-    MAX_SESSION_BYTES,
     MODE_KEY,
     SESSION_VERSION,
     Added,
@@ -39,8 +39,6 @@ from remediator.policy.plan import parse_plan
 
 
 TELL_HELD_AFTER: Final = 60.0
-ROOM_TO_BEGIN: Final = MAX_SESSION_BYTES // 2
-"""Characters of a session, with the plan of a further policy. The rest is for results."""
 _QUIET_GUARDS: Final = frozenset(
     {"waived", "opt-out", "settling", "breaker", "order", "facts", "silence"}
 )
@@ -95,7 +93,9 @@ def _no_room(draft: Draft, one: Matched) -> Hold | None:
     session, policy = draft.session, one.active.policy
     if session is None:
         return None
-    if len(encode(session)) + len(encode_text(policy.plan)) <= ROOM_TO_BEGIN:
+    steps = len(policy.spec.steps) + sum(len(parse_plan(one.plan).steps) for one in session.holds)
+    needed = len(encode(session)) + len(encode_text(policy.plan)) + ROOM_OF_A_RESULT * steps
+    if needed <= ROOM_TO_BEGIN:
         return None
     why = "the node's session has no room until another policy lets go"
     return Hold(policy.name, "session", why)

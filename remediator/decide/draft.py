@@ -26,6 +26,7 @@ from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, Node
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.refusals import UNDO
+from remediator.decide.room import fitted, fitted_history, too_long
 from remediator.decide.session import Approval, History, Session, Taint
 from remediator.decide.suspensions import Suspension
 from remediator.policy.model import Mode
@@ -204,6 +205,10 @@ class Draft:
     def _patch(self) -> PatchNode | None:
         """Return the one write, if anything changed and the world may be written to."""
         before = self.facts.session if isinstance(self.facts.session, Session) else None
+        if self.session is not None and self.session != before:
+            self.session = fitted(self.session)
+        if self.history != self.facts.history:
+            self.history = fitted_history(self.history)
         changed_session = self.session != before or self.drop_session
         changed_history = self.history != self.facts.history
         changed = bool(
@@ -218,6 +223,8 @@ class Draft:
             or self.approvals is not None
         )
         refusal = self.refusal() if changed or self.under_way else None
+        if refusal is None and self._too_long(changed=changed_session):
+            refusal = Hold(self.policy, "session", "it would be longer than what we read again")
         if refusal is not None:
             self.hold(refusal)
             self.effects.clear()
@@ -248,6 +255,9 @@ class Draft:
             else tuple(self.changes),
             at=self.now,
         )
+
+    def _too_long(self, *, changed: bool) -> bool:
+        return changed and self.session is not None and too_long(self.session)
 
     def refusal(self) -> Hold | None:
         """Say why the cluster may not be written to at all, if so.

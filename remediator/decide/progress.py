@@ -6,11 +6,10 @@ here decides which.
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from remediator.decide.draft import Draft
+from remediator.decide.room import MAX_NOTE, cut, with_room
 from remediator.decide.session import (
     HoldState,
     Past,
@@ -21,10 +20,6 @@ from remediator.decide.session import (
 )
 from remediator.decide.untold import tell_failed
 from remediator.policy.steps import OnFailure, Step
-
-
-MAX_NOTE: Final = 400
-"""Characters of a result's note: the session has room for many of them."""
 
 
 def acted(hold: PolicyHold, step: Step) -> PolicyHold:
@@ -68,6 +63,7 @@ def gone_back(hold: PolicyHold, at: int, now: float) -> PolicyHold:
         results=tuple(one for one in hold.results if one.step < at),
         undelivered=tuple(one for one in hold.undelivered if one < at),
         spent={**hold.spent, **again},
+        tried=0,
     )
 
 
@@ -87,22 +83,17 @@ def message_key(session: Session, hold: PolicyHold, step: int) -> str:
 def ended(hold: PolicyHold, action: str, result: Result, now: float, note: str = "") -> PolicyHold:
     """Record how the present step ended, and go on to the next."""
     noted = with_result(hold, action, result, now, note)
-    return replace(noted, step=hold.step + 1)
+    return replace(noted, step=hold.step + 1, tried=0)
 
 
 def with_result(
     hold: PolicyHold, action: str, result: Result, now: float, note: str = ""
 ) -> PolicyHold:
     """Record how the present step ended, and stay: nothing of it is under way any more."""
-    note = note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 3]}..."
+    note = cut(note, MAX_NOTE)
     one = StepResult(step=hold.step, action=action, result=result, at=now, note=note)
-    return replace(
-        hold,
-        step_since=now,
-        results=(*hold.results, one),
-        work_since=None,
-        work_boot_id="",
-    )
+    noted = with_room(hold, one)
+    return replace(noted, step_since=now, work_since=None, work_boot_id="")
 
 
 def failed(
@@ -113,7 +104,7 @@ def failed(
     key = f"{message_key(session, hold, hold.step)}/failed"
     noted = with_result(hold, step.action, result, draft.now, note)
     said = replace(noted.results[-1], untold=key)
-    noted = replace(noted, results=(*noted.results[:-1], said))
+    noted = replace(noted, results=(*noted.results[:-1], said), tried=0)
     tell_failed(draft, noted, said)
     match step.after_failure:
         case OnFailure.CONTINUE:

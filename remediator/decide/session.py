@@ -123,6 +123,8 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     work_boot_id: str = ""
     nth: int = 0
     """How many holds of this policy have let go in this session before it."""
+    tried: int = 0
+    """Attempts of the present step that failed, since it began or a person had it retried."""
     spent: dict[int, int] = {}
     """By step: how often it ended whose results are not kept. Done again, it is another work."""
     did: tuple[str, ...] = ()

@@ -277,12 +277,10 @@ def _failed(
 ) -> PolicyHold:
     """Record a failure: try again where attempts are left, else do as ``onFailure`` says."""
     allowed = step.job.max_attempts if step.job is not None else 1
-    made = 1 + sum(
-        one.step == hold.step and one.result is not Result.CANCELLED for one in hold.results
-    )
+    made = 1 + hold.tried
     draft.working.pop(step.work_class, None)
-    if made % allowed == 0:  # `retry` gives a new set of attempts
+    if made >= allowed:
         return failed(draft, session, hold, step=step, result=result, note=note)
     why = f"{step.action} of {hold.policy} {result.value}: {note}; tried again"
     draft.act("record", hold.policy, why)
-    return with_result(hold, step.action, result, draft.now, note)
+    return replace(with_result(hold, step.action, result, draft.now, note), tried=made)

@@ -224,8 +224,8 @@ def _steps(old: Session | None, new: Session) -> Iterator[_Change]:
     """Yield the steps that ended between two versions of a session."""
     for hold in new.holds:
         was = old.hold(hold.policy) if old is not None else None
-        known = len(was.results) if was is not None else 0
-        for one in hold.results[known:]:
+        known = was.results if was is not None else ()
+        for one in (one for one in hold.results if one not in known):
             yield What.STEP, one.action, hold.policy, one.result.value, one.note
         if hold.state is HoldState.ESCALATED and (was is None or was.state is not hold.state):
             yield What.ESCALATED, "", hold.policy, "", "automation has ended: people are needed"

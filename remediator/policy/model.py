@@ -188,6 +188,7 @@ class Spec(Model):
     limits: Limits = Field(default_factory=Limits, description="Default: the cluster's only.")
     steps: tuple[Step, ...] = Field(
         min_length=1,
+        max_length=64,
         strict=False,
         examples=[[{"cordon": {}}]],
         description="What is done, one after the other.",

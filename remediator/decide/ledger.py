@@ -22,7 +22,7 @@ import msgspec
 from remediator.decide.facts import NodeFacts
 from remediator.decide.refusals import Refusals
 from remediator.decide.session import Session
-from remediator.decide.storms import OpenBreaker, Storms, Watch
+from remediator.decide.storms import OpenBreaker, Recent, Storms, Watch
 from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
@@ -62,7 +62,9 @@ class Start(NamedTuple):
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must survive a restart: starts within their windows, open breakers, dropped nodes.
 
-    And, by ``policy uid``, the work that is suspended.
+    By policy and node, ``recent`` are new matches that have opened no breaker yet: a controller
+    that is restarted in a storm must not count from nothing. By ``policy uid``, ``suspended`` is
+    the work that is.
     """
 
     version: int = 1
@@ -70,7 +72,13 @@ class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Times of starts by ``action pool policy`` (policy empty: the cluster's rate)."""
     breakers: dict[str, OpenBreaker] = {}
     dropped: dict[str, tuple[str, ...]] = {}
+    recent: dict[str, dict[str, Recent]] = {}
     suspended: dict[str, Suspension] = {}
+
+    @property
+    def of_breakers(self) -> LedgerState:
+        """What breakers remember alone."""
+        return msgspec.structs.replace(self, starts={}, suspended={})
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -324,6 +332,7 @@ class Ledger:
             },
             breakers=dict(self.breakers),
             dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
+            recent=self.storms.recent(),
             suspended=self.suspensions.state(
                 {uid for uid, entry in self.nodes.items() if entry.in_session}
             ),
@@ -337,6 +346,7 @@ class Ledger:
             known.extend(Start(at, "") for at in sorted(times))
         self.breakers.update(state.breakers)
         self.dropped.update({source: set(uids) for source, uids in state.dropped.items()})
+        self.storms.restore(state.recent)
         self.suspensions.restore(state.suspended)
 
 

@@ -7,11 +7,15 @@ Memory only; when a breaker opens is decided in :mod:`remediator.decide.guards.b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
+
+
+MAX_REMEMBERED: Final = 5000
+"""New matches that are kept over a restart: a fifth of 20,000 nodes, with room."""
 
 
 class OpenBreaker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +74,7 @@ class Storms:
         """By policy, the nodes that are left alone until their fault clears and returns."""
         self.watches: dict[str, Watch] = {}
         self._changed = False
+        self._remembered: dict[str, dict[str, Recent]] = {}
         self._unseen: set[str] = set()
 
     def take_changed(self) -> bool:
@@ -82,9 +87,16 @@ class Storms:
         watch = self.watches.get(policy)
         if watch is None or watch.loaded_at != loaded_at:
             dropping = {one for one in self._unseen if is_source(one) or one == policy}
-            watch = self.watches[policy] = Watch(loaded_at, dropping=dropping)
+            recent = self._remembered.pop(policy, {})
+            watch = self.watches[policy] = Watch(loaded_at, dropping=dropping, recent=recent)
             self._unseen.discard(policy)
         return watch
+
+    def count(self, watch: Watch, uid: str, recent: Recent) -> None:
+        """Count a node that newly matches; one that did so lately is counted already."""
+        if uid not in watch.recent:
+            watch.recent[uid] = recent
+            self._changed = True
 
     def newly_on(self, source: str, since: float) -> dict[str, float]:
         """Return the nodes that newly matched on a source after a time, with when.
@@ -98,6 +110,24 @@ class Storms:
                     if one.at > since and source in one.sources:
                         found[uid] = max(one.at, found.get(uid, one.at))
         return found
+
+    def recent(self) -> dict[str, dict[str, Recent]]:
+        """Return by policy what must survive a restart: new matches that stopped nothing yet."""
+        known = self._remembered | {name: watch.recent for name, watch in self.watches.items()}
+        left = MAX_REMEMBERED
+        kept: dict[str, dict[str, Recent]] = {}
+        for policy, nodes in known.items():
+            if nodes and policy not in self.opened and left > 0:
+                kept[policy] = dict(list(nodes.items())[-left:])
+                left -= len(kept[policy])
+        return kept
+
+    def restore(self, recent: Mapping[str, Mapping[str, Recent]]) -> None:
+        """Take over new matches that an earlier controller counted."""
+        self._remembered = {
+            policy: dict(sorted(nodes.items(), key=lambda one: one[1].at))
+            for policy, nodes in recent.items()
+        }
 
     def open(self, name: str, why: str, now: float) -> None:
         """Stop new disruptive steps until people reset it."""

@@ -187,12 +187,13 @@ class Lab:
 
     def restart(self) -> None:
         """Let another controller take over: it knows what stands on the nodes and was saved."""
-        state = self.real.ledger.state()
+        state, dry_run = (side.ledger.state() for side in self.sides)
         pause = self.real.ledger.pause
         nodes = [self.node(facts.name) for facts in self.fleet.all()]
         self.fleet = Fleet(cluster=self.cluster, clock=self._agenda)
         self._take_over()
         self.real.ledger.restore(state)
+        self.virtual.ledger.restore(dry_run.of_breakers)
         for side in self.sides:
             side.ledger.pause = pause
         self.works.forget()

@@ -1,9 +1,10 @@
 """What guards remember, kept in ConfigMap ``gpu-remediator-state`` over restarts.
 
 Sessions, and so the budget, are on the nodes. Here is the rest: recent starts (rates),
-open breakers, what a breaker reset dropped, work that is suspended. Written behind, at most
-once a second; of a crash within that second at most one second's starts are forgotten, which
-the budget still bounds, and suspended work gets its whole time again.
+recent new matches, open breakers and what a breaker reset dropped, these of dry-run, too; work
+that is suspended. Written behind, at most once a second; of a crash within that second at most
+one second's starts are forgotten, which the budget still bounds, and suspended work gets its
+whole time again.
 
 If there is no such ConfigMap, nothing was ever started: the guards begin empty.
 
@@ -34,6 +35,8 @@ from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
 
 STATE_CONFIGMAP: Final = "gpu-remediator-state"
 STATE_KEY: Final = "ledger.json"
+DRY_RUN_KEY: Final = "dry-run.json"
+"""What the breakers of dry-run remember. Its sessions begin anew, and so do its rates."""
 UNREADABLE_KEY: Final = "ledger.json.unreadable"
 STATE_VERSION: Final = 1
 STATE_INTERVAL: Final = 1.0
@@ -47,10 +50,12 @@ class Loaded(NamedTuple):
     """What was found at start.
 
     ``state`` None: nothing there (``problem`` ""), or unreadable (``problem`` says why).
+    ``dry_run`` is that of the other world; None: nothing there, or unreadable, which stops nobody.
     """
 
     state: LedgerState | None
     problem: str = ""
+    dry_run: LedgerState | None = None
 
 
 class LedgerMemory:
@@ -72,8 +77,8 @@ class LedgerMemory:
         self._document = Document(configmaps, STATE_CONFIGMAP)
         self._sleep = sleep
         self._rng = rng or Random()  # noqa: S311 - jitter
-        self._writer: WriteBehind[LedgerState] | None = None
-        self._ledger: Ledger | None = None
+        self._writer: WriteBehind[tuple[LedgerState, ...]] | None = None
+        self._ledgers: tuple[Ledger, ...] = ()
         self._unreadable: str | None = None
 
     async def load(self) -> Loaded:
@@ -82,10 +87,12 @@ class LedgerMemory:
         Raises:
             ApiError: it answers, and refuses (RBAC, say); only people can help.
         """
-        text = (await self._read()).get(STATE_KEY)
+        data = await self._read()
+        dry_run = _dry_run_of(data)
+        text = data.get(STATE_KEY)
         if text is None:
-            return Loaded(None)
-        loaded = decode_state(text)
+            return Loaded(None, dry_run=dry_run)
+        loaded = decode_state(text)._replace(dry_run=dry_run)
         if loaded.problem:
             _log.error("state_unreadable", kept_as=UNREADABLE_KEY, reason=loaded.problem)
             self._unreadable = text[:MAX_KEPT]
@@ -100,12 +107,12 @@ class LedgerMemory:
                 _log.warning("state_not_read_yet", reason=str(error))
                 await self._sleep(backoff.next())
 
-    def keep(self, ledger: Ledger) -> None:
-        """Keep this ledger from now on."""
-        self._ledger = ledger
+    def keep(self, ledger: Ledger, dry_run: Ledger | None = None) -> None:
+        """Keep this ledger from now on, and what the breakers of dry-run's remember."""
+        self._ledgers = (ledger,) if dry_run is None else (ledger, dry_run)
         self._writer = WriteBehind(
             document=self._document,
-            snapshot=ledger.state,
+            snapshot=self._states,
             encode=self._encode,
             interval=STATE_INTERVAL,
             rng=self._rng,
@@ -115,8 +122,13 @@ class LedgerMemory:
 
     def touch(self) -> None:
         """Call after decisions: writes if the ledger says that it changed."""
-        if self._writer is not None and self._ledger is not None and self._ledger.take_changed():
+        changed = [ledger.take_changed() for ledger in self._ledgers]
+        if self._writer is not None and any(changed):
             self._writer.touch()
+
+    def _states(self) -> tuple[LedgerState, ...]:
+        real, *others = self._ledgers
+        return (real.state(), *(one.state().of_breakers for one in others))
 
     async def run(self) -> None:
         """Write until cancelled. Call `keep` first."""
@@ -128,9 +140,12 @@ class LedgerMemory:
         """Write the last state before an orderly end."""
         return self._writer is None or await self._writer.flush(timeout)
 
-    def _encode(self, state: LedgerState) -> Mapping[str, str | None]:
+    def _encode(self, states: tuple[LedgerState, ...]) -> Mapping[str, str | None]:
         """The unreadable text moves in the same write that replaces it: it is never lost."""
-        texts: dict[str, str | None] = {STATE_KEY: msgspec.json.encode(state).decode()}
+        texts: dict[str, str | None] = {
+            key: msgspec.json.encode(state).decode()
+            for key, state in zip((STATE_KEY, DRY_RUN_KEY), states, strict=False)
+        }
         if self._unreadable is not None:
             texts[UNREADABLE_KEY] = self._unreadable
         return texts
@@ -149,6 +164,17 @@ def decode_state(text: str) -> Loaded:
         return Loaded(None, f"it is damaged: {error}")
 
 
+def _dry_run_of(data: Mapping[str, str]) -> LedgerState | None:
+    """Read what the breakers of dry-run remembered; if that is lost, they begin anew."""
+    text = data.get(DRY_RUN_KEY)
+    if text is None:
+        return None
+    loaded = decode_state(text)
+    if loaded.problem:
+        _log.warning("dry_run_state_unreadable", reason=loaded.problem)
+    return loaded.state
+
+
 def restore(
     ledger: Ledger,
     loaded: Loaded,
@@ -156,16 +182,20 @@ def restore(
     pools: Iterable[str],
     rates: Iterable[tuple[str, Rates]],
     now: float,
+    dry_run: Ledger | None = None,
 ) -> None:
     """Give the ledger its memory back, or, if that is unknown, count every rate as used up.
 
     Args:
         ledger: empty, of the real world.
+        dry_run: empty, of the other one.
         loaded: from `LedgerMemory.load`.
         pools: names of all pools ("" is that of nodes without the label).
         rates: owner and rates: ("", the cluster's), (policy name, its own), ...
         now: epoch seconds.
     """
+    if dry_run is not None and loaded.dry_run is not None:
+        dry_run.restore(not_after(loaded.dry_run, now))
     if loaded.state is not None:
         ledger.restore(not_after(loaded.state, now))
     elif loaded.problem:
@@ -173,9 +203,13 @@ def restore(
 
 
 def not_after(state: LedgerState, now: float) -> LedgerState:
-    """Move starts out of the future: a clock that ran ahead must not block for ever."""
+    """Move times out of the future: a clock that ran ahead must not block for ever."""
     starts = {key: tuple(min(at, now) for at in times) for key, times in state.starts.items()}
-    return msgspec.structs.replace(state, starts=starts)
+    recent = {
+        policy: {uid: one._replace(at=min(one.at, now)) for uid, one in nodes.items()}
+        for policy, nodes in state.recent.items()
+    }
+    return msgspec.structs.replace(state, starts=starts, recent=recent)
 
 
 def used_up(*, pools: Iterable[str], rates: Iterable[tuple[str, Rates]], now: float) -> LedgerState:

@@ -137,6 +137,7 @@ class Term:
         restore(
             self._real.ledger,
             loaded,
+            dry_run=self._virtual.ledger,
             pools={facts.pool for facts in has.fleet.all()},
             rates=[
                 ("", has.cluster.rates),
@@ -147,7 +148,7 @@ class Term:
             ],
             now=has.clock.now(),
         )
-        self._memory.keep(self._real.ledger)
+        self._memory.keep(self._real.ledger, self._virtual.ledger)
         has.metrics.state_unreadable.set(bool(loaded.problem))
         if loaded.problem:
             self._view.notes = (

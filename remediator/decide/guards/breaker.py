@@ -160,7 +160,7 @@ def _count(
     watch = storms.watches[policy.name]
     limits, common = limits_of(active, ledger), ledger.cluster.breaker
     _forget_older(watch.recent, now - max(limits.window, common.window))
-    watch.recent.setdefault(uid, Recent(now, sources))
+    storms.count(watch, uid, Recent(now, sources))
     if policy.name in ledger.breakers:
         return ()
     seen = sum(one.at > now - limits.window for one in watch.recent.values())

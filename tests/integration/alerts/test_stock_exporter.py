@@ -174,7 +174,8 @@ def test_nodes_that_were_in_a_querys_result_before_its_policy_came_are_a_named_b
 
     def named() -> list[str]:
         breakers = {one["source"]: one for one in site.status().get("breakers", ())}
-        return breakers.get("late", {}).get("backlogNodes", [])
+        nodes: list[str] = breakers.get("late", {}).get("backlogNodes", [])
+        return nodes
 
     site.wait(lambda: named() == sorted(exporters), "the backlog in the status")
     assert not any(one["open"] for one in site.status()["breakers"])

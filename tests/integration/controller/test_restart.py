@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,36 @@ def test_a_fault_of_before_the_start_is_acted_on_once(
 
     after = site.cluster.resource_versions()
     assert after[f"Node/{node}"] == before[f"Node/{node}"]
+
+
+def _of_another(site: Site, started: float | None) -> bool:
+    """Tell whether the status is of another leader than the one that began then."""
+    return bool(site.status().get("started") != started)
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "DryRun"])
+def test_a_restart_in_a_storm_does_not_hide_it(
+    site: Site, run: Callable[..., Replica], mode: str
+) -> None:
+    site.config(breaker={"minNodes": 1, "percent": 1})
+    site.policy(mode=mode)
+    nodes = [site.node() for _ in range(2)]
+    for node in nodes:
+        site.says(node)
+    for node in nodes:
+        before = site.status().get("started")
+        one = run()
+        site.wait(partial(_of_another, site, before), "its first status")
+        site.says(node, 79)
+        site.wait(partial(site.status_of, node), "the fault in the status")
+        one.stop()
+    run()
+
+    def opened() -> list[str]:
+        return [one["source"] for one in site.status().get("breakers", ()) if one["open"]]
+
+    site.wait(lambda: opened() == ["xid-79"], "the breaker, after another restart")
+    assert not site.cordoned(nodes[1])
 
 
 def test_rates_survive_a_restart(site: Site, run: Callable[..., Replica]) -> None:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from remediator.decide.ledger import Ledger
+from remediator.decide.storms import Recent
 from remediator.kube.access import access_of
 from remediator.kube.errors import ApiError, Conflict, NotFound, ServerError
 from remediator.kube.lease import NotLeading
@@ -18,6 +19,7 @@ from remediator.policy.model import Rates
 from remediator.policy.quantities import Rate
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import (
+    DRY_RUN_KEY,
     STATE_KEY,
     UNREADABLE_KEY,
     LedgerMemory,
@@ -248,6 +250,39 @@ async def test_the_ledgers_memory_survives_a_restart() -> None:
     restore(after, await LedgerMemory(configmaps=maps).load(), pools=[""], rates=RATES, now=200.0)
 
     assert after.state() == before.state()
+
+
+async def test_the_breakers_of_dry_run_survive_a_restart_its_rates_do_not() -> None:
+    maps, before, dry_run = FakeConfigMaps(), make_ledger(), make_ledger()
+    memory = LedgerMemory(configmaps=maps)
+    memory.keep(before, dry_run)
+    async with running(memory):
+        dry_run.start("cordon", "", ("",), "u1", 100.0)
+        dry_run.open_breaker("bus", "storm", 100.0)
+        memory.touch()
+        await asyncio.sleep(3)
+
+    after, virtual = make_ledger(), make_ledger()
+    loaded = await LedgerMemory(configmaps=maps).load()
+    restore(after, loaded, dry_run=virtual, pools=[""], rates=RATES, now=200.0)
+    assert after.breakers == {}
+    assert virtual.breakers == dry_run.breakers
+    assert virtual.state().starts == {}
+
+
+async def test_an_unreadable_state_of_dry_run_stops_nobody() -> None:
+    maps, before = FakeConfigMaps({STATE_KEY: "{}", DRY_RUN_KEY: "{damaged"}), make_ledger()
+    loaded = await LedgerMemory(configmaps=maps).load()
+    assert (loaded.problem, loaded.dry_run) == ("", None)
+    restore(before, loaded, dry_run=make_ledger(), pools=[""], rates=RATES, now=200.0)
+    assert before.room("cordon", "", "", Rate(3, 600.0), 200.0) is None
+
+
+async def test_counts_of_a_clock_that_ran_ahead_are_of_now() -> None:
+    before, after = make_ledger(), make_ledger()
+    before.storms.count(before.storms.watch("bus", 0.0), "u", Recent(1e12, ("agents/all",)))
+    restore(after, Loaded(before.state()), pools=[""], rates=RATES, now=1000.0)
+    assert after.storms.watch("bus", 0.0).recent == {"u": Recent(1000.0, ("agents/all",))}
 
 
 @pytest.mark.parametrize("text", ['{"version": 1, "starts"', '{"version": 9}', "[]", ""])

@@ -27,6 +27,7 @@ from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.workqueue import ShutDown, WorkQueue
 from remediator.policy.model import Mode
+from remediator.policy.plan import parse_plan
 from remediator.signals.fleet import Fleet
 
 
@@ -234,9 +235,11 @@ class Engine:
 
 def _node_gone(facts: NodeFacts, session: Session, to: tuple[str, ...]) -> SendMessage:
     policies = ", ".join(hold.policy for hold in session.holds)
+    plans = () if unusable_session(facts) else (parse_plan(one.plan) for one in session.holds)
+    told = (name for plan in plans for name in (*plan.recover.notify, *plan.channels))
     return SendMessage(
         key=f"{session.id}/node-gone",
-        to=to,
+        to=tuple(dict.fromkeys((*to, *told))),
         title=f"{facts.name} was deleted during its remediation",
         text=f"The node object is gone, so its session ({policies}) is closed. "
         "A new node of that name starts without one.",

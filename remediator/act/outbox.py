@@ -34,6 +34,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from remediator.act.envelope import Channel, Envelope, RefusedError, RetryLaterError, pack
 from remediator.decide.decision import Outcome, SendMessage
+from remediator.decide.topics import conversation
 
 
 LOG_CHANNEL: Final = "log"
@@ -161,6 +162,10 @@ class Outbox:
         return [
             (replace(one.message, to=tuple(sorted(one.waiting))), one.created) for one in waiting
         ]
+
+    def conversations(self) -> set[str]:
+        """Return those that messages are under way about."""
+        return {conversation(one.message) for one in self._pending.values()}
 
     def replace_channels(self, channels: Mapping[str, Channel]) -> None:
         """Use these from now on, also for messages under way."""

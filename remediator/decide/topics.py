@@ -24,6 +24,8 @@ MAX_TOPICS: Final = 2000
 """Of all channels together; about 300 bytes each in the ConfigMap."""
 MAX_MEMBERS: Final = 200
 MAX_TITLE: Final = 120
+OVER: Final = "/over"
+"""Ends the key of a message that closes a conversation which has no last word of its own."""
 _SESSION: Final = re.compile(r"-[0-9a-f]{8,}$")
 
 
@@ -81,6 +83,14 @@ class Topics:
         known = self._where.get((channel, name))
         return None if known is None else self._topics[channel, known]
 
+    def waiting(self) -> list[tuple[str, str]]:
+        """Return channel and conversation of all that has not ended, each once."""
+        return [
+            (channel, one)
+            for (channel, _), topic in self._topics.items()
+            for one in _unique(member.rpartition("|")[0] for member in topic.members)
+        ]
+
     def put(self, channel: str, topic: Topic) -> None:
         """Remember a topic as it is now."""
         self.changed = True
@@ -122,10 +132,15 @@ class Topics:
                 del self._where[channel, one]
 
 
+def is_session(name: str) -> bool:
+    """Tell whether a conversation is a session's."""
+    return "/" not in name and _SESSION.search(name) is not None
+
+
 def conversation(message: SendMessage) -> str:
     """Return whose thread a message belongs to: its session's, or one of its own."""
     head = message.key.partition("/")[0]
-    return head if message.node and _SESSION.search(head) else message.key
+    return head if message.node and is_session(head) else message.key.removesuffix(OVER)
 
 
 def opened(topic_id: str, messages: Sequence[SendMessage], *, title: str, place: str = "") -> Topic:

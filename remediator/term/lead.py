@@ -13,6 +13,7 @@ import structlog
 from remediator.act.channels import open_session
 from remediator.act.drain.compose import make_drains
 from remediator.act.side import Side
+from remediator.decide.closings import Standing
 from remediator.decide.core import ActivePolicy, Policies, World
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.ledger import Ledger
@@ -28,6 +29,7 @@ from remediator.record.messages import MessageMemory
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import LedgerMemory, restore
 from remediator.signals.placing import Refusal
+from remediator.term.closing import Closing, standing_of
 from remediator.term.control import Control
 from remediator.term.correspondence import correspond
 from remediator.term.leftovers import sweep_jobs
@@ -170,6 +172,7 @@ class Term:
                     sweep_jobs(has, control=self._control),
                     self._tick(),
                     self._announce(),
+                    self._closing(parts).run(),
                     *(
                         one.run()
                         for one in (self._chronicle, self._policy_statuses, parts.server)
@@ -226,7 +229,7 @@ class Term:
         if self._parts is not None:
             self._parts.executor.send(
                 SendMessage(
-                    key=f"refused/{source}/{name}/{refusal.reason.value}",
+                    key=refused_key(source, refusal),
                     to=self._has.cluster.alerts_to,
                     title=f"alert {name} is about no node",
                     text=f"{source} has it firing, and a policy asks for it, but {refusal.why}. "
@@ -234,6 +237,17 @@ class Term:
                     urgency=Urgency.WARNING,
                 )
             )
+
+    def _closing(self, parts: Parts) -> Closing:
+        has, overlay = self._has, parts.executor.overlay
+
+        def standing(dry_run: bool) -> Standing:  # noqa: FBT001 - of two worlds
+            side = self._virtual if dry_run else self._real
+            nodes = [overlay.view(one) if dry_run else one for one in has.fleet.all()]
+            alerts = {refused_key(*one) for one in has.board.named_refusals()}
+            return standing_of(side, nodes, now=has.clock.now(), alerts=alerts)
+
+        return Closing(topics=self._topics, outbox=parts.outbox, standing=standing)
 
     async def _tick(self) -> None:
         """Keep memory and status at most this far behind what guards and sources say."""
@@ -257,3 +271,8 @@ class Term:
                 await asyncio.sleep(ANNOUNCE_RETRY_SECONDS)
             else:
                 return
+
+
+def refused_key(source: str, refusal: Refusal) -> str:
+    """Return the key of the message that an alert is about no node."""
+    return f"alert-refused/{source}/{refusal.alert.name}/{refusal.reason.value}"

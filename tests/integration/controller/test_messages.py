@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remediator.decide.session import REQUEST_ANNOTATION, SESSION_ANNOTATION
+from remediator.term import closing
+
 
 if TYPE_CHECKING:
     from tests.integration.controller.conftest import Replica, Site, Succession
@@ -107,6 +110,30 @@ def test_a_failed_step_is_told_wherever_the_process_died(
 
     assert controllers.crashed
     assert all("failed" in one["key"] for got in receiver.of("/hook") for one in got["messages"])
+
+
+def test_what_is_about_no_session_is_closed_when_its_reason_has_gone(
+    site: Site,
+    run: Callable[..., Replica],
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closing, "LOOK_SECONDS", 0.2)
+    key = site.folder / "pagerduty-key"
+    key.write_text("k")
+    pagerduty = {"routingKeyFile": key.name, "url": f"{receiver.url}/pd"}
+    site.config(channels={"oncall": {"pagerduty": pagerduty}}, alertsTo=["oncall"])
+    node = site.node(annotations={SESSION_ANNOTATION: "{"})
+    run()
+    (opened,) = site.wait(lambda: receiver.of("/pd/v2/enqueue"), "the incident")
+    assert opened["event_action"] == "trigger"
+    assert node in opened["payload"]["summary"]
+    request = {"verb": "unfreeze", "by": "alice", "at": "2026-01-01T00:00:00Z"}
+    site.cluster.annotate(node, {REQUEST_ANNOTATION: json.dumps(request)})
+    site.wait(lambda: len(receiver.of("/pd/v2/enqueue")) == 2, "its end")
+    closed = receiver.of("/pd/v2/enqueue")[1]
+    assert (closed["event_action"], closed["dedup_key"]) == ("resolve", opened["dedup_key"])
+    site.wait(lambda: "frozen" not in kept(site), "nothing is kept any more")
 
 
 def kept(site: Site) -> str:

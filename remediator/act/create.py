@@ -28,6 +28,8 @@ from remediator.policy.templates import TemplateError
 
 
 POLL: Final = 5.0
+MAX_WHY: Final = 250
+"""Characters of what an object says why."""
 
 
 class CreateWorker:
@@ -92,10 +94,10 @@ class CreateWorker:
                 note = f"{what} was deleted by somebody else"
                 return Outcome(key=work.key, delivered=False, note=note)
             if says(found, spec.fail_on):
-                note = f"{what} says {spec.fail_on.type if spec.fail_on else ''}"
+                note = f"{what} says {said_of(found, spec.fail_on)}"
                 return Outcome(key=work.key, delivered=False, note=note)
             if says(found, wanted):
-                note = f"{what} says {wanted.type}={wanted.status}"
+                note = f"{what} says {said_of(found, wanted)}"
                 return Outcome(key=work.key, delivered=True, note=note)
             if self._clock.now() >= work.deadline:
                 note = f"{what} did not say {wanted.type}={wanted.status} in time"
@@ -104,12 +106,26 @@ class CreateWorker:
             await asyncio.sleep(POLL)
 
 
+def said_of(found: Json, condition: StatusCondition | None) -> str:
+    """Return what an object says of a condition, with its reason and message."""
+    wanted = condition or StatusCondition(type="none")
+    one = next((one for one in _conditions(found) if one.get("type") == wanted.type), {})
+    why = ": ".join(str(one[key]) for key in ("reason", "message") if one.get(key))
+    return f"{wanted.type}={wanted.status}" + (f" ({why[:MAX_WHY]})" if why else "")
+
+
 def says(found: Json, condition: StatusCondition | None) -> bool:
     """Tell whether an object has a condition with this status."""
     if condition is None:
         return False
     return any(
         one.get("type") == condition.type and one.get("status") == condition.status
-        for one in (found.get("status") or {}).get("conditions") or []
-        if isinstance(one, dict)
+        for one in _conditions(found)
     )
+
+
+def _conditions(found: Json) -> list[Json]:
+    """Return an object's conditions, whatever else its author put there."""
+    status = found.get("status")
+    listed = status.get("conditions") if isinstance(status, dict) else None
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

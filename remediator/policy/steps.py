@@ -177,6 +177,8 @@ class StatusCondition(Model):
 class CreateObject(Model):
     """Create any object from a template, such as another operator's reboot request."""
 
+    model_config = schema_keywords(dependentRequired={"failOn": ["waitFor"]})
+
     template: str = Field(
         pattern=NAME_PATTERN,
         examples=["reboot-request"],
@@ -186,8 +188,16 @@ class CreateObject(Model):
         default=None, description="Done when the object says so. Default: once it is created."
     )
     fail_on: StatusCondition | None = Field(
-        default=None, description="Failed when the object says so."
+        default=None, description="Failed when the object says so. Only beside `waitFor`."
     )
+
+    @model_validator(mode="after")
+    def _fails_while_it_waits(self) -> Self:
+        if self.fail_on is not None and self.wait_for is None:
+            raise ValueError(
+                "failOn is looked at while the step waits: write waitFor beside it, or leave it out"
+            )
+        return self
 
 
 class CallWebhook(Model):

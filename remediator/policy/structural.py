@@ -83,6 +83,12 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
             " `acknowledge: evicts-daemons` beside it, or effect: NoSchedule",
         ),
     ),
+    "CreateObject": (
+        Rule(
+            "!has(self.failOn) || has(self.waitFor)",
+            "failOn is looked at while the step waits: write waitFor beside it, or leave it out",
+        ),
+    ),
     "Wait": (
         Rule(
             "has(self.condition) != has(self.__for__)", "wait takes exactly one of: condition, for"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testbed.api import Json
+from testbed.api import MERGE_PATCH, ApiError, Json
 from testbed.manifests import DEPLOY, apply, read, relocated
 
 
@@ -60,14 +60,14 @@ class Jobs:
         documents = read(DEPLOY / "controller" / "optional" / file)
         apply(self.api, relocated(documents, self.namespace))
 
-    def let(self, verb: str, resource: str) -> None:
+    def let(self, verb: str, resource: str, *, group: str = "") -> None:
         """Give the controller one more right in its namespace."""
         meta: Json = {"metadata": {"name": f"{verb}-{resource}"}}
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
-        rule = {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
         self.api.create(f"{path}/roles", {**meta, "rules": [rule]})
-        group = "rbac.authorization.k8s.io"
-        role = {"apiGroup": group, "kind": "Role", "name": f"{verb}-{resource}"}
+        rbac = "rbac.authorization.k8s.io"
+        role = {"apiGroup": rbac, "kind": "Role", "name": f"{verb}-{resource}"}
         who = {"kind": "ServiceAccount", "name": "gpu-remediator", "namespace": self.namespace}
         self.api.create(f"{path}/rolebindings", {**meta, "roleRef": role, "subjects": [who]})
 
@@ -319,6 +319,114 @@ def test_an_object_is_created_and_its_status_waited_for(
         "uid": site.cluster.node(node)["metadata"]["uid"],
         "shell": f"${{HOME}} {session['id']}",
     }
+
+
+class Requests:
+    """A kind of another operator, with conditions in its status, as people may bring it along."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.api, self.group = jobs.api, f"{jobs.namespace}.example.com"
+        self.path = f"/apis/{self.group}/v1/namespaces/{jobs.namespace}/reboots"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version: Json = {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": schema},
+            "subresources": {"status": {}},
+        }
+        self.crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        self.name = f"reboots.{self.group}"
+        self.api.create(
+            self.crds,
+            {
+                "metadata": {"name": self.name},
+                "spec": {
+                    "group": self.group,
+                    "scope": "Namespaced",
+                    "names": {"plural": "reboots", "kind": "Reboot"},
+                    "versions": [version],
+                },
+            },
+        )
+        jobs.site.wait(self._served, "kind Reboot")
+        jobs.template("request", {"apiVersion": f"{self.group}/v1", "kind": "Reboot"})
+        for verb in ("create", "get"):
+            jobs.let(verb, "reboots", group=self.group)
+
+    def _served(self) -> bool:
+        try:
+            return not self.all()
+        except ApiError:
+            return False
+
+    def all(self) -> list[Json]:
+        return list(self.api.get(self.path)["items"])
+
+    def say(self, name: str, kind: str, **more: str) -> None:
+        condition = {"type": kind, "status": "True", **more}
+        body: Json = {"status": {"conditions": [condition]}}
+        self.api.patch(f"{self.path}/{name}/status", body, content_type=MERGE_PATCH)
+
+    def close(self) -> None:
+        self.api.delete(f"{self.crds}/{self.name}")
+
+
+@pytest.fixture
+def requests(jobs: Jobs) -> Iterator[Requests]:
+    made = Requests(jobs)
+    yield made
+    made.close()
+
+
+WAITING = {"template": "request", "waitFor": {"type": "NodeReady"}, "failOn": {"type": "Failed"}}
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_an_object_s_conditions_end_the_step(
+    site: Site, requests: Requests, run: Callable[..., Replica], *, well: bool
+) -> None:
+    site.policy(steps=[{"cordon": {}}, {"create": WAITING}])
+    node = site.node()
+    run()
+    site.says(node, 79)
+    (made,) = site.wait(requests.all, "object")
+    name = made["metadata"]["name"]
+
+    def said() -> bool:
+        work = (site.status_of(node) or {}).get("work", [])
+        return any("to say NodeReady=True" in one.get("progress", "") for one in work)
+
+    site.wait(said, "what it waits for")
+    requests.say(name, "Accepted")
+    requests.say(name, "NodeReady" if well else "Failed", reason="Bmc", message="it is off")
+    end = ("create", "done" if well else "failed")
+    site.wait(lambda: results(site, node)[-1:] == [end], "end of the step")
+    said_by = f"Reboot {name} says {'NodeReady' if well else 'Failed'}=True (Bmc: it is off)"
+    assert hold(site, node)["results"][-1]["note"] == said_by
+    assert len(requests.all()) == 1, "it stays"
+
+
+def test_an_object_that_somebody_deletes_has_failed(
+    site: Site, requests: Requests, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=[{"cordon": {}}, {"create": WAITING}])
+    node = site.node()
+    first = run()
+    site.says(node, 79)
+    (made,) = site.wait(requests.all, "object")
+    first.stop()
+    run()  # who goes on finds it, and makes no second one
+
+    def said() -> bool:
+        work = (site.status_of(node) or {}).get("work", [])
+        return any("to say NodeReady=True" in one.get("progress", "") for one in work)
+
+    site.wait(said, "what it waits for")
+    assert len(requests.all()) == 1
+    requests.api.delete(f"{requests.path}/{made['metadata']['name']}")
+    site.wait(lambda: results(site, node)[-1:] == [("create", "failed")], "end of the step")
+    assert "deleted by somebody else" in hold(site, node)["results"][-1]["note"]
 
 
 def test_what_the_server_does_not_know_fails_at_once(

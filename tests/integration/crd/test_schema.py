@@ -64,6 +64,10 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no action": ({"steps": [{"timeout": "5m"}]}, "a step is exactly one of"),
     "unknown action": ({"steps": [{"dance": {}}]}, "unknown field"),
     "NoExecute": ({"steps": [{"taint": {"effect": "NoExecute"}}]}, "evicts daemons"),
+    "failOn alone": (
+        {"steps": [{"create": {"template": "x", "failOn": {"type": "Failed"}}}]},
+        "failOn is looked at while the step waits",
+    ),
     "wait for nothing": ({"steps": [{"wait": {}}]}, "exactly one of: condition, for"),
     "approve and go on": (
         {"steps": [{"approve": {}, "onFailure": "continue"}]},

@@ -75,6 +75,7 @@ REFUSED = [
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, timeout: 30 s}}]}}",
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, onFailure: panic}}]}}",
     f"spec: {{{WHEN}, steps: [{{taint: {{effect: NoExecute}}}}]}}",
+    f"spec: {{{WHEN}, steps: [{{create: {{template: a, failOn: {{type: Failed}}}}}}]}}",
     f"spec: {{{WHEN}, steps: [{{taint: {{key: example.com/a}}}}]}}",
     f"spec: {{{WHEN}, {STEPS}, mode: dryrun}}",
     f"spec: {{{WHEN}, {STEPS}, mode: null}}",
@@ -106,6 +107,10 @@ ACCEPTED = [
     f"spec: {{{WHEN}, {STEPS}, limits: {{budget: {{maxUnavailable: 100%, per: zone}}}}}}",
     f"spec: {{{WHEN}, steps: [{{taint: {{}}}}, {{taint: {{effect: PreferNoSchedule}}}}]}}",
     f"spec: {{{WHEN}, steps: [{{taint: {{effect: NoExecute, acknowledge: evicts-daemons}}}}]}}",
+    (
+        f"spec: {{{WHEN}, steps: [{{create: {{template: a, waitFor: {{type: B}},"
+        " failOn: {type: C}}}]}"
+    ),
     f"spec: {{{WHEN}, {STEPS}, recover: {{when: never, for: 1h30m}}}}",
     f"spec: {{when: [{{xid: {{codes: [79]}}, sxid: {{codes: [1]}}}}], {STEPS}}}",
 ]

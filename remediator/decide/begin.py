@@ -19,6 +19,7 @@ from remediator.decide.draft import Draft
 from remediator.decide.endings import waived
 from remediator.decide.facts import NodeMode
 from remediator.decide.guards.scope import out_of_scope
+from remediator.decide.guards.silence import SILENCE
 from remediator.decide.look import Look, Matched, attempt_of, attempt_within, opening
 from remediator.decide.room import ROOM_OF_A_RESULT, ROOM_TO_BEGIN
 from remediator.decide.session import (
@@ -39,9 +40,7 @@ from remediator.policy.plan import parse_plan
 
 
 TELL_HELD_AFTER: Final = 60.0
-_QUIET_GUARDS: Final = frozenset(
-    {"waived", "opt-out", "settling", "breaker", "order", "facts", "silence"}
-)
+_QUIET_GUARDS: Final = frozenset({"waived", "opt-out", "settling", "breaker", "order", "facts"})
 """Holds that people chose, that pass by themselves, or that tell by themselves."""
 
 
@@ -51,7 +50,7 @@ def begin(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
         policy = one.active.policy
         if draft.session is not None and draft.session.hold(policy.name) is not None:
             continue
-        refusal = _refusal(draft, one) or _no_room(draft, one)
+        refusal = _refusal(draft, one, look.silenced) or _no_room(draft, one)
         if refusal is not None:
             draft.hold(refusal)
             tell_held(draft, one, refusal)
@@ -66,7 +65,7 @@ def begin(draft: Draft, look: Look, verdicts: Verdicts, outcomes: Mapping[str, O
             tell_held(draft, one, verdict)
 
 
-def _refusal(draft: Draft, one: Matched) -> Hold | None:
+def _refusal(draft: Draft, one: Matched, silenced: str) -> Hold | None:
     """Say why a policy may not even begin here, not so much as with a message; None if it may."""
     facts, policy = draft.facts, one.active.policy
     name = policy.name
@@ -75,8 +74,8 @@ def _refusal(draft: Draft, one: Matched) -> Hold | None:
     outside = out_of_scope(facts, policy)
     if outside:
         return Hold(name, "scope", outside)
-    if one.match.silenced:
-        return Hold(name, "silence", f"{one.match.silenced[0]}: the node stays as it is")
+    if silenced:
+        return Hold(name, SILENCE, f"{silenced}: the node stays as it is")
     if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
         return Hold(name, "mode", facts.mode_note)
     tells = any(step.tells for step in policy.spec.steps)
@@ -167,6 +166,10 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
     """
     facts, policy = draft.facts, one.active.policy
     since = draft.ledger.held_since.get((policy.name, facts.uid))
+    if verdict.guard == SILENCE:
+        if one.match.silenced:
+            return  # whoever silenced it knows of it, and of no other fault
+        since = one.since  # even a message is held, of which no guard is asked
     if since is None or verdict.guard in _QUIET_GUARDS:
         return
     fatal = one.match.severity is Severity.FATAL

@@ -19,7 +19,10 @@ class ActivePolicy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One policy that wants one disruptive step on one node now. ``since``: matching since."""
+    """One policy that wants one disruptive step on one node now.
+
+    ``since``: matching since. ``silenced``: why people want the node left as it is.
+    """
 
     facts: NodeFacts
     active: ActivePolicy
@@ -27,6 +30,7 @@ class Candidate:
     action: str
     since: float
     cluster_facts: ClusterFacts = NOTHING_KNOWN
+    silenced: str = ""
 
     @property
     def policy(self) -> RemediationPolicy:

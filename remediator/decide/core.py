@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from remediator.decide.admit import Verdicts, admit
@@ -33,12 +34,14 @@ from remediator.decide.look import (
 from remediator.decide.match import Match, match
 from remediator.decide.plan import plan
 from remediator.decide.session import PolicyHold, Session
+from remediator.decide.signal_clauses import alerts_named, silenced_by_people
 from remediator.decide.steps import wants
 from remediator.decide.storms import is_source
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.plan import parse_plan
 from remediator.policy.selector import selector_matches
+from remediator.policy.when import AlertClause
 
 
 __all__ = ["ActivePolicy", "Policies", "World", "decide", "effective_mode"]
@@ -53,6 +56,12 @@ class Policies:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What was found out about the modes of these policies."""
+
+    @cached_property
+    def alerts(self) -> tuple[AlertClause, ...]:
+        """The alerts that they name. In dry-run, too: a silence means the node, not the mode."""
+        given = (one.policy for one in self.active.values())
+        return alerts_named(one for one in given if one.spec.mode is not Mode.DISABLED)
 
 
 def decide(
@@ -76,7 +85,15 @@ def decide(
     for one in nodes:
         ledger.settle(one.uid)
     looks = [
-        _look(one, sides[one.mode], ledger, alarms, now=now, cluster_facts=cluster_facts)
+        _look(
+            one,
+            sides[one.mode],
+            ledger,
+            alarms,
+            now=now,
+            cluster_facts=cluster_facts,
+            silenced=silenced_by_people(policies.alerts, one),
+        )
         for one in nodes
     ]
     verdicts = admit((one for look in looks for one in _candidates(look, ledger, now)), ledger, now)
@@ -144,6 +161,7 @@ def _look(
     *,
     now: float,
     cluster_facts: ClusterFacts,
+    silenced: str,
 ) -> Look:
     """Match all policies of this world against a node, and let the breakers count.
 
@@ -180,6 +198,7 @@ def _look(
         cluster_facts,
         holding=tuple(one for one in matched.values() if one.match.holds),
         next_look=min(looks, default=None),
+        silenced=silenced,
     )
 
 
@@ -249,9 +268,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         if action in {"drain", "job"} and any(known.action == action for known in found):
             continue  # one at a time on a node
         if action is not None and (facts.uid in ledger.nodes or not facts.gpu):
-            found.append(
-                Candidate(facts, one.active, one.match, action, one.since, look.cluster_facts)
-            )
+            known = look.cluster_facts, look.silenced
+            found.append(Candidate(facts, one.active, one.match, action, one.since, *known))
     return found
 
 

@@ -87,7 +87,7 @@ class AlertFact:
     ``ClusterFacts.sources["alertmanager/<source>"]``. ``since``: first seen by us; ``seen``:
     when it was last seen to change, no decision rests on it; ``starts_at``: its own
     ``startsAt``, by another clock. ``suppressed``: silenced or inhibited on any peer. The node
-    is then frozen for policies that rest on it: no step, and no undo.
+    is then frozen if any policy names it: no step, and no undo.
     """
 
     source: str

@@ -31,6 +31,7 @@ from remediator.decide.signal_clauses import (
     absence_proven,
     alert,
     query_doubt,
+    silence_of,
     source_doubt,
 )
 from remediator.policy.when import AlertClause, ConditionClause
@@ -129,11 +130,7 @@ def silenced(instances: Iterable[str], facts: NodeFacts) -> str:
     """Say which alert that a session rests on is silenced; "" if none is."""
     wanted = set(instances)
     return next(
-        (
-            f"alert {one.name} is silenced or inhibited in {one.source}"
-            for one in facts.alerts
-            if one.suppressed and one.instance in wanted
-        ),
+        (silence_of(one) for one in facts.alerts if one.suppressed and one.instance in wanted),
         "",
     )
 

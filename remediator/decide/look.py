@@ -35,6 +35,8 @@ class Look:
     """The policies that match now."""
     next_look: float | None = None
     """When an answer may change without a new fact."""
+    silenced: str = ""
+    """Which alert about the node, that any policy names, people silenced: the node is frozen."""
 
 
 def uncordoned(facts: NodeFacts, session: Session) -> bool:

@@ -34,6 +34,7 @@ from remediator.decide.endings import (
     unfreeze,
 )
 from remediator.decide.facts import NodeMode
+from remediator.decide.guards.silence import SILENCE
 from remediator.decide.instances import silenced
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
@@ -176,7 +177,7 @@ def _go_on(
             session = _with(session, hold)
             continue
         hold = _with_new_instances(hold, matched.match)
-        where = _where(draft, hold, steps, matched.match)
+        where = _where(draft, hold, steps, matched.match, look.silenced)
         if where not in {Recovery.FAULTY, Recovery.FROZEN}:
             hold = stop_work(draft.now, hold, "the fault has cleared")
         if where in {Recovery.UNDO, Recovery.KEEP}:
@@ -258,9 +259,9 @@ def _recovered(draft: Draft, session: Session, *, undo: bool) -> None:
     draft.phase = NodePhase.RECOVERING
 
 
-def _where(draft: Draft, hold: PolicyHold, steps: Plan, match: Match) -> Recovery:
+def _where(draft: Draft, hold: PolicyHold, steps: Plan, match: Match, silence: str) -> Recovery:
     """Tell where a hold stands. Work that was begun is seen through: half a reset is none."""
-    if _left_alone(draft, hold, match):
+    if _left_alone(draft, hold, silence):
         return Recovery.FROZEN
     step = running(hold)
     if step is not None and not _stops_when_clear(step):
@@ -274,13 +275,16 @@ def _stops_when_clear(step: Step) -> bool:
     return step.drain is not None and step.drain.on_recovery is OnRecovery.STOP
 
 
-def _left_alone(draft: Draft, hold: PolicyHold, match: Match) -> bool:
-    """Freeze a hold whose alert people silenced: no step, no undo, and its work stops."""
-    said = next(iter(match.silenced), "") or silenced(hold.instances, draft.facts)
+def _left_alone(draft: Draft, hold: PolicyHold, silence: str) -> bool:
+    """Freeze a hold where people silenced an alert: no step, no undo, and its work stops.
+
+    One that policies name, or that this hold rests on whatever they name by now.
+    """
+    said = silence or silenced(hold.instances, draft.facts)
     if not said:
         return False
     draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
-    draft.hold(Hold(hold.policy, "silence", f"{said}: no further step, and nothing is undone"))
+    draft.hold(Hold(hold.policy, SILENCE, f"{said}: no further step, and nothing is undone"))
     draft.suspend(hold.policy)
     return True
 

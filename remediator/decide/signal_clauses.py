@@ -6,11 +6,13 @@ that the Prometheus behind it is alive. A node that is not in a query's result p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from node_agent.contract import Severity
 from remediator.decide.answer import CLEAR, UNKNOWN, Answer, Match, doubted, worst
 from remediator.decide.facts import AlertFact, ClusterFacts, NodeFacts, QueryFact, SourceFact
+from remediator.policy.model import RemediationPolicy
 from remediator.policy.when import AlertClause, QueryClause
 
 
@@ -45,13 +47,7 @@ def alert(clause: AlertClause, facts: NodeFacts, cluster: ClusterFacts, now: flo
         severity=clause.severity or worst(_severity(one) for one in shown),
         fresh=not doubt,
         next_look=min((at for at in due.values() if now < at), default=None),
-        silenced=tuple(
-            dict.fromkeys(
-                f"alert {one.name} is silenced or inhibited in {one.source}"
-                for one in found
-                if one.suppressed
-            )
-        ),
+        silenced=tuple(dict.fromkeys(silence_of(one) for one in found if one.suppressed)),
     )
     return doubted(answer, doubt)
 
@@ -76,6 +72,30 @@ def query(clause: QueryClause, facts: NodeFacts, cluster: ClusterFacts, now: flo
         next_look=due if now < due else (fact.fresh_until if fresh else None),
     )
     return doubted(answer, query_doubt(fact, cluster, now))
+
+
+def alerts_named(policies: Iterable[RemediationPolicy]) -> tuple[AlertClause, ...]:
+    """Return every alert that these policies ask for in ``when``."""
+    entries = (entry for policy in policies for entry in policy.spec.when)
+    return tuple(one for entry in entries for one in entry.each("alert"))
+
+
+def silenced_by_people(named: Iterable[AlertClause], facts: NodeFacts) -> str:
+    """Say which alert about a node that is named, whoever rests on it, people silenced.
+
+    "" if none is. That is how they say "leave this node".
+    """
+    quiet = [one for one in facts.alerts if one.suppressed]
+    if not quiet:
+        return ""
+    clauses = tuple(named)
+    found = (one for one in quiet if any(names(clause, one) for clause in clauses))
+    return next(map(silence_of, found), "")
+
+
+def silence_of(fact: AlertFact) -> str:
+    """Say of a silenced alert that it is."""
+    return f"alert {fact.name} is silenced or inhibited in {fact.source}"
 
 
 def names(clause: AlertClause, fact: AlertFact) -> bool:

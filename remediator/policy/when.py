@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -279,6 +280,15 @@ class Clauses(Model):
             if key not in FILTERS
         }
         return self.model_construct(**fields)
+
+    def each(self, key: str) -> Iterator[Any]:
+        """Yield what is asked by a key here and in every entry below: each ``alert``, say."""
+        for name, clause in self.given:
+            if name == key:
+                yield clause
+            elif name in {"all", "any"}:
+                for below in clause:
+                    yield from below.each(key)
 
     @cached_property
     def agent_types(self) -> frozenset[str] | None:

@@ -24,10 +24,10 @@ from remediator.decide.facts import (
     SourceFact,
 )
 from remediator.decide.sanity import agents_now
-from remediator.decide.signal_clauses import ALERTMANAGER, PROMETHEUS, names
+from remediator.decide.signal_clauses import ALERTMANAGER, PROMETHEUS, alerts_named, names
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.when import AlertClause, Clauses, QueryClause
+from remediator.policy.when import AlertClause, QueryClause
 from remediator.signals.alertbook import AlertBook, Entry
 from remediator.signals.alerts import Alert, Identity
 from remediator.signals.fleet import Fleet
@@ -117,7 +117,7 @@ class Board:
     def use(self, policies: Iterable[RemediationPolicy]) -> None:
         """Ask what these policies ask, and no more what only others did."""
         policies = tuple(policies)
-        self._named = tuple(one for policy in policies for one in _alert_clauses(policy))
+        self._named = alerts_named(policies)
         self._unless = tuple(
             entry.alert
             for policy in policies
@@ -380,16 +380,3 @@ def _troubles(book: QueryBook) -> Iterator[str]:
 
 def _asked(clause: QueryClause) -> str:
     return " ".join(clause.promql.split())[:MAX_QUERY]
-
-
-def _alert_clauses(policy: RemediationPolicy) -> Iterator[AlertClause]:
-    for entry in policy.spec.when:
-        yield from _within(entry)
-
-
-def _within(entry: Clauses) -> Iterator[AlertClause]:
-    if entry.alert is not None:
-        yield entry.alert
-    for key in ("all", "any"):
-        for below in getattr(entry, key, None) or ():
-            yield from _within(below)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from remediator.decide.facts import QueryFact
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.when import Clauses, QueryClause
+from remediator.policy.when import QueryClause
 from remediator.signals.resolve import Found, NodeIndex, Refused, Rules, Subject, resolve
 
 
@@ -110,16 +110,8 @@ def queries_of(policies: Iterable[RemediationPolicy]) -> dict[str, QueryClause]:
 
 def _clauses(policy: RemediationPolicy) -> Iterator[QueryClause]:
     for entry in policy.spec.when:
-        yield from _within(entry)
+        yield from entry.each("query")
     yield from (entry.query for entry in policy.spec.unless if entry.query is not None)
-
-
-def _within(entry: Clauses) -> Iterator[QueryClause]:
-    if entry.query is not None:
-        yield entry.query
-    for key in ("all", "any"):
-        for below in getattr(entry, key, None) or ():
-            yield from _within(below)
 
 
 class QueryBook:

@@ -247,8 +247,9 @@ class Cluster(RuleBasedStateMachine):
             self.check_guards(patch, facts)
         if self.mode != "Enforce" or facts.mode in {NodeMode.DRY_RUN, NodeMode.DISABLED}:
             assert patch.remove_request
-        if patch.unschedulable is False:
+        if patch.unschedulable is False or patch.untaint or patch.taint:
             assert not self.frozen(facts) or patch.remove_request or not self.whole(facts)
+        if patch.unschedulable is False:
             assert facts.unschedulable
             assert facts.name in self.ours, "a cordon that is not ours was removed"
         assert self.tainted[facts.name].issuperset(patch.untaint), "a foreign taint was removed"
@@ -272,19 +273,19 @@ class Cluster(RuleBasedStateMachine):
         """No disruptive step begins that a guard of its policy has to hold."""
         sources = self.known.sources
         assert sources["watch"].ok
+        assert not self.frozen(facts)
         if patch.policy != "fell":
             assert sources["agents"].ok
             return
         assert sources[MAIN].ok
         assert not self.known.alerts
         assert self.now % 86400 < 18 * 3600
-        assert not any(one.suppressed for one in facts.alerts)
 
     def frozen(self, facts: NodeFacts) -> bool:
-        """Tell whether a session rests on an alert that people silenced."""
-        session = facts.session
-        held = isinstance(session, Session) and session.hold("fell") is not None
-        return held and any(one.suppressed for one in facts.alerts) and "fell" in self.loaded
+        """Tell whether people silenced an alert about a node that a policy names."""
+        naming = self.loaded.get("fell")
+        named = naming is not None and naming.spec.mode is not Mode.DISABLED
+        return named and any(one.suppressed for one in facts.alerts)
 
     def whole(self, facts: NodeFacts) -> bool:
         """Tell whether people left alone what a session had added."""

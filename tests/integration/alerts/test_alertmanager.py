@@ -83,6 +83,30 @@ def test_a_silence_during_a_remediation_keeps_the_node_as_it_is(
     assert watched.cordoned(faulty)
 
 
+def test_a_silence_freezes_the_node_for_what_its_agent_says_too(
+    watched: Site, pair: Pair, run: Run
+) -> None:
+    faulty, other = watched.node(), watched.node()
+    watched.policy()
+    silence = pair.first.silence(node=faulty)
+    watched.wait(
+        lambda: any(a["status"]["silencedBy"] for a in _fire(pair, ALERT, faulty)), "the silence"
+    )
+    run()
+    watched.wait(lambda: watched.status_of(faulty), "status")
+    watched.says(faulty, 79)
+    watched.says(other, 79)
+    watched.wait(lambda: watched.cordoned(other), "cordon of the other")
+
+    def held() -> set[tuple[str, str]]:
+        return {(one["policy"], one["guard"]) for one in (watched.status_of(faulty) or {})["holds"]}
+
+    watched.wait(lambda: held() >= {("xid-79", "silence"), ("fallen", "silence")}, "holds")
+    assert not watched.cordoned(faulty)
+    pair.first.unsilence(silence)
+    watched.wait(lambda: watched.cordoned(faulty), "cordon when the silence ended")
+
+
 def test_an_inhibited_alert_starts_nothing(watched: Site, pair: Pair, run: Run) -> None:
     rule = {
         "source_matchers": ["alertname = ClusterDown"],

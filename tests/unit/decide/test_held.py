@@ -13,6 +13,7 @@ from remediator.decide.decision import Hold, Work
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, SourceFact
 from remediator.decide.sanity import agents_now
 from remediator.policy.cluster import Sanity
+from remediator.policy.model import RemediationPolicy
 from tests.unit.decide.build import (
     START,
     Bench,
@@ -290,6 +291,76 @@ def test_a_silence_freezes_step_and_undo_until_it_ends() -> None:
         bench.now += 400
         bench.decide()
     assert not bench.cordoned()
+
+
+TELL = {"notify": {"to": ["log"]}}
+NAMES_IT = policy("dry", mode="DryRun", when=[{"all": [{"alert": {"name": "GpuFell"}}]}])
+
+
+def frozen_bench(*others: RemediationPolicy, **spec: Any) -> Bench:
+    """A node with a fault of the agent and a silenced alert of which that knows nothing."""
+    bench = Bench(policy(**spec), *others)
+    bench.known = alive()
+    bench.see(node(faults=BAD, alerts=(SILENCED,)))
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("other", "frozen"),
+    [
+        (NAMES_IT, True),
+        (policy("off", mode="Disabled", when=FELL), False),
+        (policy("other", when=[{"alert": {"name": "Other"}}]), False),
+        (policy("passed-over", unless=FELL), False),
+    ],
+    ids=["named by a policy in dry-run", "by a disabled one", "by none", "in unless only"],
+)
+def test_a_silence_freezes_the_node_for_every_policy(
+    other: RemediationPolicy, *, frozen: bool
+) -> None:
+    bench = frozen_bench(other)
+    (decision,) = bench.decide()
+    assert bench.cordoned() is not frozen
+    said = [one.reason for one in decision.holds if one.guard == "silence"]
+    assert said == (
+        ["alert GpuFell is silenced or inhibited in main: the node stays as it is"] * frozen
+    )
+
+
+def test_a_silence_freezes_what_rests_on_another_fault() -> None:
+    steps: list[dict[str, Any]] = [{"cordon": {}}, {"drain": {}}]
+    bench = frozen_bench(NAMES_IT, steps=steps)
+    bench.change(alerts=())
+    bench.decide()
+    bench.decide()
+    bench.change(alerts=(SILENCED,))
+    (decision,) = bench.decide()
+    assert [one.suspended for one in decision.effects if isinstance(one, Work)] == [True]
+    assert "GpuFell is silenced" in decision.holds[0].reason
+    for _ in range(4):
+        bench.now += 400
+        bench.fault()
+        bench.decide()
+    assert bench.cordoned(), "the fault is over, and yet nothing is undone"
+    bench.change(alerts=())
+    for _ in range(4):
+        bench.now += 400
+        bench.fault()
+        bench.decide()
+    assert not bench.cordoned()
+
+
+@pytest.mark.parametrize("steps", [[TELL], [{"cordon": {}}, TELL]])
+def test_people_hear_of_a_fatal_fault_that_the_silence_of_another_alert_holds(
+    steps: list[dict[str, Any]],
+) -> None:
+    bench = frozen_bench(NAMES_IT, steps=steps)
+    bench.decide()
+    assert not bench.sent
+    bench.now += 61
+    bench.decide()
+    assert "held by silence: alert GpuFell" in bench.texts()
+    assert bench.nodes["n1"].session is None
 
 
 def test_silenced_nodes_are_no_storm() -> None:

@@ -20,13 +20,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from remediator.decide.facts import NodeFacts
+from remediator.decide.look import takes_capacity
 from remediator.decide.refusals import Refusals
-from remediator.decide.session import Session
+from remediator.decide.session import HoldState, PolicyHold, Session
 from remediator.decide.storms import OpenBreaker, Recent, Storms, Watch
 from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
 from remediator.policy.quantities import Rate
+from remediator.policy.steps import WORKS
 
 
 CORDON: Final = "cordon"
@@ -367,7 +369,25 @@ def is_worked_on(session: Session | None) -> bool:
 def is_unavailable(facts: NodeFacts) -> bool:
     """Tell whether a node takes a place in the budgets, whoever made it so."""
     session = facts.session if isinstance(facts.session, Session) else None
-    return facts.out_of_service or not facts.ready or is_worked_on(session)
+    return facts.out_of_service or not facts.ready or keeps_place(session)
+
+
+def keeps_place(session: Session | None) -> bool:
+    """Tell whether a session takes a place in the budgets also where nothing keeps pods away.
+
+    It does from the beginning of its first work to the end of its steps, between two attempts
+    and after a failure, too; and where automation has ended before it could take capacity away.
+    """
+    return session is not None and any(map(_is_at_work, session.holds))
+
+
+def _is_at_work(hold: PolicyHold) -> bool:
+    if hold.work_since is not None:
+        return True
+    if hold.state is HoldState.ESCALATED:
+        return takes_capacity(hold.plan)
+    worked = any(one.partition("/")[0] in WORKS for one in hold.did)
+    return worked and hold.state is not HoldState.DONE
 
 
 def escalated(entries: Iterable[Entry]) -> list[str]:

@@ -73,6 +73,14 @@ def _flaw(hold: PolicyHold) -> str:
     return ""
 
 
+def takes_capacity(plan: str) -> bool:
+    """Tell whether a plan has a step that takes capacity away, or works; an unreadable one has."""
+    try:
+        return any(step.disruptive or step.works for step in parse_plan(plan).steps)
+    except ValidationError:
+        return True
+
+
 def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     """Return the plan that a new hold begins with, and whether the attempts are used up.
 
@@ -81,7 +89,7 @@ def opening(policy: RemediationPolicy, attempt: int) -> tuple[str, bool]:
     """
     given = parse_plan(policy.plan).steps
     used_up = attempt > policy.spec.limits.max_attempts
-    if not used_up or not any(step.disruptive or step.works for step in given):
+    if not used_up or not takes_capacity(policy.plan):
         return policy.plan, False
     steps = tuple(step for step in given if step.disruptive)
     if not steps:

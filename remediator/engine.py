@@ -246,4 +246,5 @@ def _node_gone(facts: NodeFacts, session: Session, to: tuple[str, ...]) -> SendM
         node=facts.name,
         urgency=Urgency.INFO,
         resolves=True,
+        kind="node-gone",
     )

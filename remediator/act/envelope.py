@@ -115,16 +115,43 @@ def part_of(envelope: Envelope, messages: Sequence[SendMessage]) -> Envelope:
 
 
 def _merged_title(messages: Sequence[SendMessage]) -> str:
-    first = messages[0]
-    return f"{len(messages)} nodes: {first.title.replace(first.node, '...') or first.policy}"
+    """Say how many nodes, and what of them: of the first, where they do not all say the same."""
+    said = _titles(messages)
+    more = "" if len(said) == 1 else "; and others, see the text"
+    return f"{_nodes(messages)}: {said[0] or messages[0].policy}{more}"
 
 
 def _merged_text(messages: Sequence[SendMessage]) -> str:
-    lines = [f"- {m.node}: {m.text.splitlines()[0] if m.text else m.title}" for m in messages]
+    alike, count = len(_titles(messages)) == 1, _nodes(messages)
+    lines = [f"- {_line(one, alike=alike)}" for one in messages]
     if len(lines) > MAX_LISTED:
         left_out = len(lines) - MAX_LISTED
         lines = [*lines[:MAX_LISTED], f"- and {left_out} more; see `remediator status`"]
-    return "\n".join([f"{len(messages)} nodes within a few seconds:", *lines])
+    if len({one.node for one in messages}) < len(messages):
+        count = f"{len(messages)} messages about {count}"
+    return "\n".join([f"{count} within a few seconds:", *lines])
+
+
+def _nodes(messages: Sequence[SendMessage]) -> str:
+    count = len({one.node for one in messages})
+    return f"{count} nodes" if count > 1 else "1 node"
+
+
+def _titles(messages: Sequence[SendMessage]) -> list[str]:
+    """Return the titles that differ by more than the node's name, which they begin with."""
+    bare = (
+        f"...{one.title.removeprefix(one.node)}" if one.title.startswith(one.node) else one.title
+        for one in messages
+    )
+    return list(dict.fromkeys(bare))
+
+
+def _line(one: SendMessage, *, alike: bool) -> str:
+    first = one.text.splitlines()[0] if one.text else ""
+    if not alike:
+        named = one.title if one.node in one.title else f"{one.node}: {one.title}"
+        return f"{named}: {first}" if first else named
+    return f"{one.node}: {first or one.title}"
 
 
 def _merged_key(messages: Sequence[SendMessage]) -> str:

@@ -85,6 +85,7 @@ class _Group(NamedTuple):
     dry_run: bool
     policy: str
     step: int | None
+    kind: str
     resolves: bool
 
 
@@ -227,8 +228,15 @@ class Outbox:
     def _dispatch(self, pending: _Pending, tasks: asyncio.TaskGroup) -> None:
         message = pending.message
         for name in sorted(pending.waiting):
-            group = _Group(name, pending.dry_run, message.policy, message.step, message.resolves)
-            if not message.policy or not message.node:  # not one of many nodes
+            group = _Group(
+                channel=name,
+                dry_run=pending.dry_run,
+                policy=message.policy,
+                step=message.step,
+                kind=message.kind,
+                resolves=message.resolves,
+            )
+            if not message.node:  # not one of many nodes
                 self._send([pending], name, tasks)
             elif group in self._windows:
                 self._windows[group].append(pending)

@@ -183,6 +183,7 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
             f"{word}/{facts.uid}/{policy.name}/{since:.0f}",
             f"{facts.name}: {', '.join(one.match.reasons)}, {word.replace('-', ' ')}",
             f"Policy {policy.name} is held by {verdict.guard}: {verdict.reason}",
+            kind=word,
             to=draft.channels(parse_plan(policy.plan)),
             policy=policy.name,
             urgency=Urgency.CRITICAL if fatal else Urgency.WARNING,

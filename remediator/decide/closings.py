@@ -59,6 +59,7 @@ def closing(conversation: str, channel: str, now: Standing) -> SendMessage | Non
         node=node,
         urgency=Urgency.INFO,
         resolves=True,
+        kind="over",
     )
 
 

@@ -298,4 +298,5 @@ def _alarm(source: str, ledger: Ledger) -> SendMessage:
         ),
         policy="" if is_source(source) else source,
         urgency=Urgency.CRITICAL,
+        kind="breaker",
     )

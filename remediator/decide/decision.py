@@ -76,6 +76,8 @@ class SendMessage:
 
     ``key`` starts with the session id where there is one, so that a channel can keep
     a thread. ``policy`` and ``step`` let the outcome be recorded; step None: nobody waits.
+    ``kind``: in a word what it says (``failed``, ``held``, ``end`` ...); messages of one kind may
+    be merged. "" for what a ``notify`` step says.
     """
 
     key: str
@@ -87,6 +89,7 @@ class SendMessage:
     step: int | None = None
     urgency: Urgency = Urgency.WARNING
     resolves: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

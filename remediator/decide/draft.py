@@ -139,6 +139,7 @@ class Draft:
         title: str,
         text: str,
         *,
+        kind: str = "",
         to: tuple[str, ...] = (),
         policy: str = "",
         step: int | None = None,
@@ -148,6 +149,7 @@ class Draft:
     ) -> None:
         """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given.
 
+        ``kind``: what it says, in a word: what is alike may be merged.
         ``step``: that the session remembers it by, so that its outcome is looked at.
         ``notice``: it is true, and sent, whether or not this decision's patch may be written.
         """
@@ -162,6 +164,7 @@ class Draft:
                 step=step,
                 urgency=urgency,
                 resolves=resolves,
+                kind=kind,
             ),
         )
 

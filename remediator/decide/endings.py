@@ -86,6 +86,7 @@ def _tell_end(draft: Draft, session: Session, hold: PolicyHold, what: str, why: 
         f"{session.id}/{hold.policy}/end" + (f"/{hold.nth}" if hold.nth else ""),
         f"{draft.facts.name}: {what}",
         why,
+        kind="end",
         to=steps.recover.notify or draft.channels(steps),
         policy=hold.policy,
         urgency=Urgency.INFO,
@@ -176,6 +177,7 @@ def unfreeze(draft: Draft, why: str) -> None:
         f"{draft.facts.name} is frozen",
         f"{why}. Nothing is done to this node, and nothing undone, "
         f"until `remediator unfreeze {draft.facts.name}`.",
+        kind="frozen",
         urgency=Urgency.CRITICAL,
     )
 
@@ -199,6 +201,7 @@ def keep_waivers(draft: Draft, look: Look) -> None:
             f"{draft.facts.name}: still faulty",
             f"{waiver.instance} is still there an hour after: {waiver.why}. "
             "It is left to people; this is the only reminder.",
+            kind="reminder",
             to=_channels(draft, look, waiver.policy),
             policy=waiver.policy,
         )

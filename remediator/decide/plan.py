@@ -310,6 +310,7 @@ def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> 
         f"{session.id}/{hold.policy}/orphaned",
         f"{name}: policy {hold.policy} is gone",
         f"Policy {hold.policy} is {why}.",
+        kind="orphaned",
         to=draft.channels(steps),
         policy=hold.policy,
         notice=True,
@@ -325,6 +326,7 @@ def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan
         f"{session.id}/{hold.policy}/stale",
         f"{draft.facts.name}: {why}",
         f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
+        kind="stale",
         to=draft.channels(steps),
         policy=hold.policy,
         notice=True,
@@ -356,6 +358,7 @@ def _tell_if_unproven(
         f"{name}: ends by hand",
         f"{', '.join(hold.reasons)}: {gone} that the node is well. "
         f"Policy {hold.policy} holds it until `remediator cancel {name}`.",
+        kind="unproven",
         to=draft.channels(steps),
         policy=hold.policy,
         notice=True,
@@ -378,6 +381,7 @@ def _tell_refused(draft: Draft) -> None:
         f"{name}: the API server refuses our changes",
         f"For {lasting} nothing could be written to the node, so nothing is done or undone there: "
         f"{refused.why}",
+        kind="refused",
         urgency=Urgency.CRITICAL,
         notice=True,
     )

@@ -124,6 +124,7 @@ def _ask_people(draft: Draft, hold: PolicyHold, plan: Plan) -> None:
         f"{session.id if session else draft.facts.uid}/{hold.policy}/clear",
         f"{name}: the fault has cleared",
         f"Policy {hold.policy} ends by hand: `remediator cancel {name}` undoes what it did.",
+        kind="clear",
         to=draft.channels(plan),
         policy=hold.policy,
         notice=True,

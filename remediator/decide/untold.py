@@ -32,6 +32,7 @@ def tell_failed(draft: Draft, hold: PolicyHold, ended: StepResult, *, notice: bo
         ended.untold,
         f"{name}: {ended.action} {ended.result.value}",
         f"{ended.note}. {then}.",
+        kind="failed",
         to=draft.channels(plan),
         policy=hold.policy,
         step=ended.step,
@@ -55,6 +56,7 @@ def tell_escalated(
         f"{name}: escalated",
         f"{', '.join(hold.reasons)} came back for attempt {attempt} within 24 h. "
         f"Automation has ended; `remediator retry {name}` starts it again.",
+        kind="escalated",
         to=draft.channels(policy),
         policy=hold.policy,
         step=hold.step,

@@ -118,6 +118,7 @@ def _ask(draft: Draft, key: str, hold: PolicyHold, *, step: Step, plan: Plan, ho
         f"{draft.facts.name}: approval needed",
         f"Policy {hold.policy} waits for a person ({', '.join(hold.reasons)}). {then}"
         f"{how} lets it go on within {format_duration(step.limit)}. {asked.message}".rstrip(),
+        kind="approval",
         to=asked.to or draft.channels(plan),
         policy=hold.policy,
     )

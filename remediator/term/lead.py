@@ -235,6 +235,7 @@ class Term:
                     text=f"{source} has it firing, and a policy asks for it, but {refusal.why}. "
                     "Nothing is done. `remediator status` names all such alerts.",
                     urgency=Urgency.WARNING,
+                    kind="alert-refused",
                 )
             )
 

@@ -42,6 +42,7 @@ class PayloadMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     key: str
     node: str
+    kind: str
     title: str
     text: str
 
@@ -134,7 +135,7 @@ def payload_of(envelope: Envelope) -> Payload:
         policy=envelope.policy,
         nodes=envelope.nodes,
         messages=tuple(
-            PayloadMessage(key=m.key, node=m.node, title=m.title, text=m.text)
+            PayloadMessage(key=m.key, node=m.node, kind=m.kind, title=m.title, text=m.text)
             for m in envelope.messages
         ),
     )

@@ -158,6 +158,55 @@ async def test_an_envelope_has_a_bounded_number_of_messages() -> None:
     assert "and 150 more" in channel.arrived[1].text
 
 
+async def test_a_storm_that_is_about_no_policy_is_merged_too() -> None:
+    channel = FakeChannel()
+    outbox, _ = make(a=channel, capacity=1000)
+    async with running(outbox):
+        for number in range(500):
+            frozen = message(
+                number, policy="", step=None, kind="frozen", title=f"n{number} is frozen"
+            )
+            outbox.submit(frozen, dry_run=False)
+        await asyncio.sleep(20)
+
+    assert len(channel.arrived) == 4  # the first, and three of 200 at most
+    assert channel.arrived[1].title == "200 nodes: ... is frozen"
+
+
+async def test_a_merged_message_says_what_is_true_of_all() -> None:
+    channel = FakeChannel()
+    outbox, _ = make(a=channel)
+    async with running(outbox):
+        outbox.submit(message(0), dry_run=False)
+        for number, fault in enumerate(["Xid 79", "Xid 48", "Xid 79"], 1):
+            said = {"title": f"n{number}: {fault}", "text": "policy bus holds it\nmore"}
+            outbox.submit(message(number, **said), dry_run=False)
+        outbox.submit(message(3, key="again", title="n3: Xid 48", text=""), dry_run=False)
+        await asyncio.sleep(20)
+
+    merged = channel.arrived[1]
+    assert merged.title == "3 nodes: ...: Xid 79; and others, see the text"
+    assert merged.text.splitlines() == [
+        "4 messages about 3 nodes within a few seconds:",
+        "- n1: Xid 79: policy bus holds it",
+        "- n2: Xid 48: policy bus holds it",
+        "- n3: Xid 79: policy bus holds it",
+        "- n3: Xid 48",
+    ]
+
+
+async def test_a_name_within_a_title_is_not_taken_for_the_nodes() -> None:
+    channel = FakeChannel()
+    outbox, _ = make(a=channel)
+    async with running(outbox):
+        for number in range(3):
+            named = {"node": "a" * (number + 1), "title": f"{'a' * (number + 1)}: a fatal fault"}
+            outbox.submit(message(number, **named), dry_run=False)
+        await asyncio.sleep(20)
+
+    assert channel.arrived[1].title == "2 nodes: ...: a fatal fault"
+
+
 async def test_what_differs_is_not_merged() -> None:
     channel = FakeChannel()
     outbox, _ = make(a=channel)
@@ -168,9 +217,10 @@ async def test_what_differs_is_not_merged() -> None:
         outbox.submit(message(4), dry_run=True)
         outbox.submit(message(5, policy="", node="", key="breaker"), dry_run=False)
         outbox.submit(message(6, policy="", node="", key="pause"), dry_run=False)
+        outbox.submit(message(7, kind="failed"), dry_run=False)
         await asyncio.sleep(0.1)
 
-    assert len(channel.arrived) == 6
+    assert len(channel.arrived) == 7
 
 
 async def test_a_merged_message_is_as_urgent_as_its_most_urgent() -> None:

@@ -108,8 +108,8 @@ async def test_the_payload_is_version_1(receiver: Receiver, session: aiohttp.Cli
         "policy": "bus",
         "nodes": ["n0", "n1"],
         "messages": [
-            {"key": "s0/1", "node": "n0", "title": "n0 cordoned", "text": "Xid 79"},
-            {"key": "s1/1", "node": "n1", "title": "n1 cordoned", "text": "Xid 79"},
+            {"key": "s0/1", "node": "n0", "kind": "", "title": "n0 cordoned", "text": "Xid 79"},
+            {"key": "s1/1", "node": "n1", "kind": "", "title": "n1 cordoned", "text": "Xid 79"},
         ],
     }
     assert headers["Content-Type"] == "application/json"

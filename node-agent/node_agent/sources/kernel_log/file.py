@@ -167,8 +167,10 @@ class FileLog:
         self._current = log
         resume = self._usable_resume()
         if resume is None:
-            log.offset, banner = await _last_boot(log.fd)
-            self._only_this_boot = not banner
+            log.offset = await _last_boot(log.fd)
+            # The last banner may be of the boot before: a syslog daemon that started late, or
+            # died. So what can tell its age is asked for it, banner or not.
+            self._only_this_boot = True
         elif resume.inode == log.inode and _is_unchanged(log.fd, resume):
             log.offset = resume.offset
         elif rotated := self._reopen_rotated(resume, notify):
@@ -322,8 +324,8 @@ def _is_unchanged(fd: int, saved: Position) -> bool:
     return saved.offset <= os.fstat(fd).st_size and _check(fd, saved.offset) == saved.check
 
 
-async def _last_boot(fd: int) -> tuple[int, bool]:
-    """Offset of the last boot banner's line, and whether there is one; else the start."""
+async def _last_boot(fd: int) -> int:
+    """Offset of the last boot banner's line; 0 where there is none."""
     end = os.fstat(fd).st_size
     while end > 0:
         start = max(0, end - _SEARCH_BYTES)
@@ -332,8 +334,8 @@ async def _last_boot(fd: int) -> tuple[int, bool]:
         while found >= 0:
             line = data.rfind(b"\n", 0, found) + 1
             if (line > 0 or start == 0) and is_boot_banner(data[line : found + len(_BANNER)]):
-                return start + line, True
+                return start + line
             found = data.rfind(_BANNER, 0, found)
         end = start
         await asyncio.sleep(0)
-    return 0, False
+    return 0

@@ -152,20 +152,24 @@ class LogText:
             return
         caused = CAUSE in block
         for line in block.split(b"\n"):
-            if not only_this_boot and self._is_repeat(line, now, live=live, caused=caused):
+            if self._is_repeat(line, now, live=live, caused=caused, only_this_boot=only_this_boot):
                 continue
             if b"NVRM" in line or b"SXid" in line:
                 self._line(line, now, live=live, only_this_boot=only_this_boot)
 
-    def _is_repeat(self, line: bytes, now: Moment, *, live: bool, caused: bool) -> bool:
+    def _is_repeat(
+        self, line: bytes, now: Moment, *, live: bool, caused: bool, only_this_boot: bool
+    ) -> bool:
         """Count a line of a storm. Kept short: it runs for each of 100,000 lines."""
         match = _STORM_LINE.match(line)
         if match is None:
             return False
-        _, kernel, key = match.group(1, 2, 3)
+        stamp, kernel, key = match.group(1, 2, 3)
         if kernel is None and not live:
             return False  # its time must be read from the daemon's stamp
         at = float(kernel) if kernel else now.boot
+        if only_this_boot and (stamp is not None or at > now.boot + _CLOCK_SLACK_SECONDS):
+            return False  # it may be of an earlier boot
         if caused:
             key += cause_of(line)
         return self._grouper.repeat(key, at, _wall_of(at, now, live=live))

@@ -85,6 +85,26 @@ async def test_without_a_banner_lines_stamped_before_this_boot_are_left_out(
         assert sighting.first == pytest.approx(50_000 - 46_799.876544)
 
 
+@pytest.mark.parametrize("repeats", [1, 3], ids=["once", "storm"])
+@pytest.mark.parametrize(
+    "old",
+    [
+        b"2027-01-14T17:00:00.123456+00:00 node kernel: " + line(48),
+        b"2027-01-14T17:00:00.123456+00:00 node kernel: " + line(48, at=None),
+        line(48, at=50_100.0),
+    ],
+    ids=["stamped", "stamp only", "kernel time ahead of this boot's"],
+)
+async def test_behind_the_banner_of_an_earlier_boot_too(
+    follow: Follow, path: Path, old: bytes, repeats: int
+) -> None:
+    path.write_bytes(banner() + old * repeats + line(79))
+    async with follow(Mode.FILE, path) as log:
+        await log.until(lambda: log.caught_up)
+        assert log.codes == [79]
+        assert log.log.counters.earlier_boot == repeats
+
+
 async def test_a_log_that_appears_later(follow: Follow, path: Path) -> None:
     path.parent.rmdir()
     async with follow(Mode.FILE, path) as log:

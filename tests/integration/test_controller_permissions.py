@@ -85,8 +85,7 @@ def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None
     made = controller.create("/api/v1/namespaces/default/events", event)
     controller.patch(f"/api/v1/namespaces/default/events/{made['metadata']['name']}", {"count": 2})
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases"
-    lease = controller.create(leases, {"metadata": {"name": "gpu-remediator"}, "spec": {}})
-    controller.request("PUT", f"{leases}/gpu-remediator", body=lease)
+    controller.create(leases, {"metadata": {"name": "gpu-remediator"}, "spec": {}})
     controller.patch(f"{leases}/gpu-remediator", {"spec": {"holderIdentity": "me"}})
     assert controller.get(f"{leases}/gpu-remediator")["spec"]["holderIdentity"] == "me"
     for name in OWN:
@@ -102,8 +101,7 @@ def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None
 
 def _use_configmap(cluster: Cluster, controller: Api, name: str) -> None:
     path = f"/api/v1/namespaces/{cluster.namespace}/configmaps"
-    made = controller.create(path, {"metadata": {"name": name}})
-    controller.request("PUT", f"{path}/{name}", body={**made, "data": {"key": "1"}})
+    controller.create(path, {"metadata": {"name": name}})
     controller.patch(f"{path}/{name}", {"data": {"key": "2"}})
     listed = controller.get(path, fieldSelector=f"metadata.name={name}")
     assert [item["data"] for item in listed["items"]] == [{"key": "2"}]
@@ -123,6 +121,9 @@ FORBIDDEN: list[tuple[str, str, Json | None]] = [
     ("DELETE", "/api/v1/namespaces/{namespace}/configmaps/gpu-remediator-state", None),
     ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/x", None),
     ("GET", "/api/v1/namespaces/default/events", None),
+    ("POST", "/apis/events.k8s.io/v1/namespaces/default/events", {"metadata": {"name": "e"}}),
+    ("PUT", "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/gpu-remediator", {}),
+    ("PUT", "/api/v1/namespaces/{namespace}/configmaps/gpu-remediator-status", {}),
     ("POST", "/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "p"}}),
 ]
 

@@ -208,7 +208,7 @@ class Monitor:
             self._to_restore = self._report is not None
         self._take(self.health)
         text = view.annotations.get(SET_HEALTHY_ANNOTATION, "")
-        if text and text != self.health.refused and not self._to_restore:
+        if text and text != self.health.answered and not self._to_restore:
             self._operator_annotation(text)
 
     def set_healthy(self, before: float) -> SetHealthy:
@@ -322,19 +322,22 @@ class Monitor:
             self.set_view(View.KERNEL_LOG, "")
 
     def _operator_annotation(self, text: str) -> None:
+        ahead = False
         try:
-            answer = self.set_healthy(parse_time(text))
-            refusal = answer.refusal
+            before = parse_time(text)
+            ahead = before > self._wall()
+            refusal = self.set_healthy(before).refusal
         except TimeError as error:
             refusal = str(error)
-        if not refusal:
+        if not refusal and not ahead:
             return
-        # It stays refused when its time has come: it would clear faults nobody has seen yet.
-        self.health = msgspec.structs.replace(self.health, refused=text)
+        # Not again when its time has come: it would clear faults that nobody has seen yet.
+        self.health = msgspec.structs.replace(self.health, answered=text)
         self._changed()
-        message = f"{SET_HEALTHY_ANNOTATION}: {text!r} is refused: {refusal}"
-        self._log.warning("set-healthy refused", value=text, reason=refusal)
-        self._say("Warning", "SetHealthyRefused", message)
+        if refusal:
+            message = f"{SET_HEALTHY_ANNOTATION}: {text!r} is refused: {refusal}"
+            self._log.warning("set-healthy refused", value=text, reason=refusal)
+            self._say("Warning", "SetHealthyRefused", message)
 
 
 def _of_log(sighting: Sighting, now: float) -> Report:

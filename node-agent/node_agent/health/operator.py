@@ -54,11 +54,13 @@ def set_healthy(health: NodeHealth, before: float, *, now: float) -> SetHealthy:
     """An operator declares everything older than ``before`` (epoch seconds) well.
 
     Missing devices that are older than that are no longer expected. A time in the future
-    is refused: it would clear faults that nobody has seen yet.
+    is refused: it would clear faults that nobody has seen yet. One that a clock only a few
+    seconds fast has given means now.
     """
     if before > now + _CLOCK_SKEW_SECONDS:
         ahead = before - now
         return SetHealthy(health, refusal=f"the time lies {ahead:.0f} s in the future")
+    before = min(before, now)
     cleared = tuple(
         f
         for f in health.worst_first()

@@ -42,8 +42,8 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
 
     ``faults`` by their key. ``expected`` are the devices that were seen on PCI, by
     address; ``uuids`` what the log named them. ``cleared_before``: an operator declared
-    everything older than this well. ``refused`` is a ``set-healthy`` value that lay in the
-    future when it was read: it stays refused, also when its time has come.
+    everything older than this well. ``answered`` is a ``set-healthy`` value that lay in the
+    future when it was read: it is not read again, also when its time has come.
     ``forgotten``: the state before was lost and could not be restored from the Node.
     ``baselines``: counters of NVML whose growth while no agent runs counts too, and the most
     NVLinks that were up, by ``uuid|quantity``. ``nvml``: NVML has answered here before.
@@ -57,7 +57,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     uuids: dict[str, str] = {}
     totals: dict[str, Total] = {}
     cleared_before: float = 0.0
-    refused: str = ""
+    answered: str = msgspec.field(default="", name="refused")
     forgotten: bool = False
     baselines: dict[str, float] = {}
     nvml: bool = False

@@ -132,6 +132,23 @@ def test_a_refused_time_stays_refused_and_is_said_once(
     assert codes(monitor) == []
 
 
+def test_a_clock_a_little_fast_clears_nothing_that_comes_after(
+    make: Callable[..., Monitor],
+) -> None:
+    now = NOW
+    monitor = make(wall=lambda: now)
+    monitor.take_log_state(WORKS)
+    monitor.take_batch(batch(79, at=NOW - 1))
+    fast = node(healthy="1970-01-01T02:46:44Z")  # NOW + 4
+    monitor.take_node(fast)
+    assert codes(monitor) == []
+    monitor.take_batch(batch(48, at=NOW + 2))
+    assert codes(monitor) == [48]
+    now = NOW + 60
+    monitor.take_node(fast)
+    assert codes(monitor) == [48]
+
+
 def test_a_well_node_need_not_be_read(make: Callable[..., Monitor]) -> None:
     monitor = make()
     monitor.take_log_state(WORKS)

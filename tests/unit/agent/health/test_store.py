@@ -14,7 +14,7 @@ from tests.unit.agent.health.builders import GPU, RESET_WANTED, xid
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     health = NodeHealth(
-        boot_id="boot-1", position=Position("file", "boot-1", inode=7, offset=900), refused="x"
+        boot_id="boot-1", position=Position("file", "boot-1", inode=7, offset=900), answered="x"
     )
     health = observe(health, [xid(79, 1.25), xid(154, 2.5, RESET_WANTED)], boot_id="boot-1")
     health = scanned(health, [Device(GPU, DeviceClass.GPU, answers=True)], expected_gpus=0, now=1.0)

@@ -179,8 +179,8 @@ async def test_a_merged_message_says_what_is_true_of_all() -> None:
     async with running(outbox):
         outbox.submit(message(0), dry_run=False)
         for number, fault in enumerate(["Xid 79", "Xid 48", "Xid 79"], 1):
-            said = {"title": f"n{number}: {fault}", "text": "policy bus holds it\nmore"}
-            outbox.submit(message(number, **said), dry_run=False)
+            title, text = f"n{number}: {fault}", "policy bus holds it\nmore"
+            outbox.submit(message(number, title=title, text=text), dry_run=False)
         outbox.submit(message(3, key="again", title="n3: Xid 48", text=""), dry_run=False)
         await asyncio.sleep(20)
 
@@ -200,8 +200,9 @@ async def test_a_name_within_a_title_is_not_taken_for_the_nodes() -> None:
     outbox, _ = make(a=channel)
     async with running(outbox):
         for number in range(3):
-            named = {"node": "a" * (number + 1), "title": f"{'a' * (number + 1)}: a fatal fault"}
-            outbox.submit(message(number, **named), dry_run=False)
+            node = "a" * (number + 1)
+            one = message(number, node=node, title=f"{node}: a fatal fault")
+            outbox.submit(one, dry_run=False)
         await asyncio.sleep(20)
 
     assert channel.arrived[1].title == "2 nodes: ...: a fatal fault"

@@ -56,7 +56,7 @@ class Witness:
         if now.phase is NodePhase.WELL and before is not None and before.phase is now.phase:
             return
         self._news()
-        self._metrics.decided(before, now)
+        self._metrics.decided(before, now, dry_run=dry_run)
         if not dry_run:
             self._events.decided(before, now)
             if self._chronicle is not None:

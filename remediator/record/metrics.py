@@ -39,8 +39,8 @@ class Metrics:
         self.sessions = Gauge(
             "remediation_sessions",
             "Policies' holds in sessions on nodes now, by state"
-            " (running, done, held, escalated). Enforce only.",
-            ["policy", "state"],
+            " (running, done, held, escalated) and mode (enforce, dry_run).",
+            ["policy", "state", "mode"],
             registry=registry,
         )
         self.actions = Counter(
@@ -60,26 +60,27 @@ class Metrics:
         )
         self.blocked = Counter(
             "remediation_blocked",
-            "Times that a guard began to hold a policy's next step on a node.",
-            ["policy", "guard"],
+            "Times that a guard began to hold a policy's next step on a node, by mode.",
+            ["policy", "guard", "mode"],
             registry=registry,
         )
         self.budget_used = Gauge(
             "remediation_budget_used",
-            "Nodes unavailable now in a scope (cluster, pool/NAME, zone/NAME), by anyone.",
-            ["scope"],
+            "Nodes unavailable now in a scope (cluster, pool/NAME, zone/NAME), by anyone; by mode"
+            " dry_run those, too, that dry-run would have taken.",
+            ["scope", "mode"],
             registry=registry,
         )
         self.budget_limit = Gauge(
             "remediation_budget_limit",
             "Nodes that may be unavailable in that scope, by the budget with the least room.",
-            ["scope"],
+            ["scope", "mode"],
             registry=registry,
         )
         self.breaker_open = Gauge(
             "remediation_breaker_open",
-            "1 while the breaker of a source is open: no new disruptive step from it.",
-            ["source"],
+            "1 while the breaker of a source is open: no new disruptive step from it, by mode.",
+            ["source", "mode"],
             registry=registry,
         )
         self.detect_to_cordon = Histogram(
@@ -193,7 +194,7 @@ class Metrics:
             ["result"],
             registry=registry,
         )
-        self._breakers: set[str] = set()
+        self._breakers: set[tuple[str, str]] = set()
         self._drains: dict[str, Mapping[str, int]] = {}
 
     # -- drains -------------------------------------------------------------------------------
@@ -230,8 +231,7 @@ class Metrics:
 
     def written(self, patch: PatchNode, *, result: WriteResult, dry_run: bool) -> None:
         """Count a write to a node."""
-        mode = "dry_run" if dry_run else "enforce"
-        self.actions.labels(patch.policy, patch.action, mode, result.value).inc()
+        self.actions.labels(patch.policy, patch.action, mode_of(dry_run), result.value).inc()
 
     def dry_run_answered(self, action: str, result: str) -> None:
         """Count an answer (`remediator.act.server_dry_run.Answers`)."""
@@ -241,10 +241,10 @@ class Metrics:
         """Take in how long it took from the match to the cordon."""
         self.detect_to_cordon.observe(max(0.0, seconds))
 
-    def decided(self, before: Decision | None, now: Decision) -> None:
+    def decided(self, before: Decision | None, now: Decision, *, dry_run: bool) -> None:
         """Count the guards that newly hold."""
         for hold in new_holds(before, now):
-            self.blocked.labels(hold.policy, hold.guard).inc()
+            self.blocked.labels(hold.policy, hold.guard, mode_of(dry_run)).inc()
 
     def message_ended(self, channel: str, result: str) -> None:
         """Count a message (`remediator.act.outbox.OutboxObserver`)."""
@@ -269,15 +269,18 @@ class Metrics:
         self.alerts_received.labels("firing").inc(firing)
         self.alerts_received.labels("resolved").inc(resolved)
 
-    def update(self, status: Status, sessions: Mapping[tuple[str, str], int]) -> None:
+    def update(self, status: Status, sessions: Mapping[tuple[str, str, bool], int]) -> None:
         """Set the gauges from the status document and the sessions (`report.session_counts`)."""
-        self._replace(self.sessions, {key: float(count) for key, count in sessions.items()})
-        tightest = {one.scope: one for one in tightest_budgets(status.budgets)}
-        self._replace(self.budget_used, {(s,): float(b.used) for s, b in tightest.items()})
-        self._replace(self.budget_limit, {(s,): float(b.limit) for s, b in tightest.items()})
-        opened = {one.source for one in status.breakers if one.open}
+        counts = {(name, state, mode_of(dry)): n for (name, state, dry), n in sessions.items()}
+        self._replace(self.sessions, {key: float(count) for key, count in counts.items()})
+        tightest = {
+            (one.scope, mode_of(one.dry_run)): one for one in tightest_budgets(status.budgets)
+        }
+        self._replace(self.budget_used, {key: float(b.used) for key, b in tightest.items()})
+        self._replace(self.budget_limit, {key: float(b.limit) for key, b in tightest.items()})
+        opened = {(one.source, mode_of(one.dry_run)) for one in status.breakers if one.open}
         self._breakers |= opened  # a breaker that closed is 0, not gone: alerts resolve
-        self._replace(self.breaker_open, {(s,): float(s in opened) for s in self._breakers})
+        self._replace(self.breaker_open, {key: float(key in opened) for key in self._breakers})
         modes = [one.effective_mode for one in status.policies]
         self._replace(self.policies, {(m,): float(modes.count(m)) for m in set(modes)})
         self.frozen.set(status.phases.get(NodePhase.FROZEN.value, 0))
@@ -298,15 +301,18 @@ class Metrics:
 
 
 def tightest_budgets(budgets: tuple[BudgetStatus, ...]) -> Iterator[BudgetStatus]:
-    """Yield one budget per scope, of the real world: the one with the least room left."""
-    best: dict[str, BudgetStatus] = {}
+    """Yield one budget per scope and world: the one with the least room left."""
+    best: dict[tuple[str, bool], BudgetStatus] = {}
     for one in budgets:
-        if one.dry_run:
-            continue
-        known = best.get(one.scope)
+        known = best.get((one.scope, one.dry_run))
         if known is None or one.limit - one.used < known.limit - known.used:
-            best[one.scope] = one
+            best[one.scope, one.dry_run] = one
     yield from best.values()
+
+
+def mode_of(dry_run: bool) -> str:  # noqa: FBT001 - of two worlds
+    """Return the label of a world."""
+    return "dry_run" if dry_run else "enforce"
 
 
 def reference() -> str:

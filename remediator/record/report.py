@@ -123,10 +123,12 @@ def build_status(
     )
 
 
-def session_counts(facts: Iterable[NodeFacts]) -> Counter[tuple[str, str]]:
-    """Count the policies' holds in sessions on nodes by policy and state, for metrics."""
+def session_counts(
+    facts: Iterable[NodeFacts], *, dry_run: bool = False
+) -> Counter[tuple[str, str, bool]]:
+    """Count the policies' holds in sessions on nodes by policy, state and world, for metrics."""
     return Counter(
-        (hold.policy, hold.state.value)
+        (hold.policy, hold.state.value, dry_run)
         for one in facts
         if isinstance(one.session, Session)
         for hold in one.session.holds

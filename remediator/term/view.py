@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from remediator.act.executor import Executor
@@ -11,6 +11,7 @@ from remediator.act.server_dry_run import ServerDryRun
 from remediator.act.side import Side
 from remediator.act.work import Works
 from remediator.decide.core import ActivePolicy
+from remediator.decide.facts import NodeFacts
 from remediator.policy.model import Mode
 from remediator.policy.reload import PolicySet
 from remediator.record.report import Surroundings, WorldView, build_status, session_counts
@@ -66,9 +67,18 @@ class View:
             around=self._surroundings(found, modes),
             now=has.clock.now(),
         )
-        has.metrics.update(status, session_counts(facts.values()))
+        has.metrics.update(
+            status,
+            session_counts(facts.values()) + session_counts(self._pretended(facts), dry_run=True),
+        )
         self.document = status
         return status
+
+    def _pretended(self, facts: Mapping[str, NodeFacts]) -> Iterator[NodeFacts]:
+        """Yield the nodes that dry-run decided about, as it sees them."""
+        if self._executor is not None:
+            for uid in self._virtual.decisions.keys() & facts.keys():
+                yield self._executor.overlay.view(facts[uid])
 
     def _world(
         self, side: Side, found: PolicySet, modes: Mapping[str, Mode], mode: Mode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def test_dry_run_writes_nothing_to_nodes(
 def test_dry_run_respects_its_budget(site: Site, run: Callable[..., Replica]) -> None:
     site.config("DryRun", budgets=[{"maxUnavailable": 1, "per": "cluster"}])
     nodes = [site.node() for _ in range(3)]
-    run()
+    replica = run()
     for node in nodes:
         site.says(node, 79)
 
@@ -65,3 +66,12 @@ def test_dry_run_respects_its_budget(site: Site, run: Callable[..., Replica]) ->
     site.wait(lambda: phases() == ["in-session", "matched", "matched"], "one of three")
     held = next(one for one in site.status()["nodes"] if one["phase"] == "matched")
     assert held["holds"][0]["guard"] == "budget"
+
+    def page() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{replica.port}/metrics", timeout=5) as got:
+            return str(got.read(), "utf-8")
+
+    one = 'remediation_sessions{mode="dry_run",policy="xid-79",state="done"} 1.0'
+    site.wait(lambda: one in page(), "the virtual session in the metrics")
+    assert 'remediation_budget_used{mode="dry_run",scope="cluster"} 1.0' in page()
+    assert 'remediation_budget_used{mode="enforce",scope="cluster"} 0.0' in page()

@@ -92,9 +92,12 @@ def test_a_hold_counts_when_it_begins_not_each_time_it_is_looked_at() -> None:
     )
     well = Decision(node="n1", uid="u", phase=NodePhase.WELL)
     for before, now in ((None, held), (held, held), (held, well), (well, held)):
-        metrics.decided(before, now)
+        metrics.decided(before, now, dry_run=False)
 
-    assert value(metrics, "remediation_blocked_total", policy="bus", guard="budget") == 2.0
+    assert (
+        value(metrics, "remediation_blocked_total", policy="bus", guard="budget", mode="enforce")
+        == 2.0
+    )
 
 
 def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
@@ -107,7 +110,11 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
     metrics.update(
         status(
             budgets=budgets,
-            breakers=(BreakerStatus(source="bus", open=True),),
+            breakers=(
+                BreakerStatus(source="bus", open=True),
+                BreakerStatus(source="bus", open=False, dry_run=True),
+                BreakerStatus(source="hot", open=True, dry_run=True),
+            ),
             phases={"frozen": 2, "escalated": 1},
             policy_problems=(PolicyProblem(source="a.yaml", message="x"),) * 2,
             pause=PauseStatus(everything=True),
@@ -117,13 +124,18 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
                 ),
             ),
         ),
-        {("bus", "running"): 3},
+        {("bus", "running", False): 3, ("bus", "done", True): 1},
     )
 
-    assert value(metrics, "remediation_sessions", policy="bus", state="running") == 3.0
-    assert value(metrics, "remediation_budget_limit", scope="pool/a") == 3.0
-    assert value(metrics, "remediation_budget_used", scope="pool/b") is None
-    assert value(metrics, "remediation_breaker_open", source="bus") == 1.0
+    enforce, dry = {"mode": "enforce"}, {"mode": "dry_run"}
+    assert value(metrics, "remediation_sessions", policy="bus", state="running", **enforce) == 3.0
+    assert value(metrics, "remediation_sessions", policy="bus", state="done", **dry) == 1.0
+    assert value(metrics, "remediation_budget_limit", scope="pool/a", **enforce) == 3.0
+    assert value(metrics, "remediation_budget_used", scope="pool/b", **enforce) is None
+    assert value(metrics, "remediation_budget_used", scope="pool/b", **dry) == 7.0
+    assert value(metrics, "remediation_breaker_open", source="bus", **enforce) == 1.0
+    assert value(metrics, "remediation_breaker_open", source="bus", **dry) is None
+    assert value(metrics, "remediation_breaker_open", source="hot", **dry) == 1.0
     assert value(metrics, "remediation_frozen_nodes") == 2.0
     assert value(metrics, "remediation_escalated_nodes") == 1.0
     assert value(metrics, "remediation_policy_errors") == 1.0
@@ -132,9 +144,10 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
 
     metrics.update(status(), {})
 
-    assert value(metrics, "remediation_sessions", policy="bus", state="running") is None
-    assert value(metrics, "remediation_budget_used", scope="pool/a") is None
-    assert value(metrics, "remediation_breaker_open", source="bus") == 0.0
+    assert value(metrics, "remediation_sessions", policy="bus", state="running", **enforce) is None
+    assert value(metrics, "remediation_budget_used", scope="pool/a", **enforce) is None
+    assert value(metrics, "remediation_breaker_open", source="bus", **enforce) == 0.0
+    assert value(metrics, "remediation_breaker_open", source="hot", **dry) == 0.0
     assert value(metrics, "remediation_paused") == 0.0
 
 

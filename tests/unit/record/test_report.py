@@ -253,7 +253,10 @@ def test_sessions_are_counted_by_policy_and_state() -> None:
         node(3),
     ]
 
-    assert session_counts(facts) == {("p0", "running"): 2, ("p1", "done"): 1}
+    assert session_counts(facts, dry_run=True) == {
+        ("p0", "running", True): 2,
+        ("p1", "done", True): 1,
+    }
 
 
 def test_a_document_of_another_version_or_a_damaged_one_is_refused_in_words() -> None:

@@ -1,8 +1,4 @@
-"""What would block the drain of a node now: its pods judged as the drain does, read only.
-
-A PodDisruptionBudget is asked by its own status, since an eviction is the only way to ask the
-API server, and an eviction is no question.
-"""
+"""What would block the drains of nodes now: their pods judged as the drain does, read only."""
 
 from __future__ import annotations
 
@@ -10,12 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from remediator.act.drain.plan import STUCK, Left, Past, plan
+from remediator.act.drain.ahead import ahead
+from remediator.act.drain.plan import STUCK, Left
+from remediator.act.drain.report import aged
 from remediator.cli.cluster import Target, on_cluster
-from remediator.kube.budgets import Budget, list_budgets
+from remediator.kube.budgets import list_budgets
 from remediator.kube.client import ApiClient
 from remediator.kube.errors import ApiError
-from remediator.kube.pods import ApiPods, Pod
+from remediator.kube.pods import ApiPods
 from remediator.policy.drain import Drain
 
 
@@ -23,8 +21,10 @@ MAX_NODES: Final = 50
 """Nodes whose pods are looked at: each costs a call."""
 
 
-def drain_blockers(target: Target, drains: Mapping[str, Drain]) -> dict[str, tuple[str, ...]]:
-    """Return by node what would block its drain, in words; nothing blocks the others.
+def drain_blockers(
+    target: Target, drains: Mapping[str, Sequence[Drain]]
+) -> dict[str, tuple[str, ...]]:
+    """Return by node what would block its drains, in words; nothing blocks the others.
 
     Raises:
         Failure: the cluster cannot be reached.
@@ -34,38 +34,26 @@ def drain_blockers(target: Target, drains: Mapping[str, Drain]) -> dict[str, tup
     return on_cluster(target, lambda api: _all(api, drains))
 
 
-async def _all(api: ApiClient, drains: Mapping[str, Drain]) -> dict[str, tuple[str, ...]]:
+async def _all(api: ApiClient, drains: Mapping[str, Sequence[Drain]]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
+    names = list(drains)
     try:
         budgets = await list_budgets(api)
-        for name, drain in list(drains.items())[:MAX_NODES]:
+        for name in names[:MAX_NODES]:
             pods, unreadable = await ApiPods(api=api).list_pods(name)
-            found[name] = blockers_of(pods, unreadable, drain, budgets, time.time())
+            now = time.time()
+            said = [
+                ahead(pods, unreadable, drain, budgets, now=now, since=now).left
+                for drain in drains[name]
+            ]
+            lines = [_words(one, now) for left in said for one in left if one.cause in STUCK]
+            found[name] = tuple(dict.fromkeys(lines))
     except ApiError as error:
         known = f"what would block its drain is not known: {error}"
-        return found | {name: (known,) for name in drains if name not in found}
-    return found
+        return found | {name: (known,) for name in names if name not in found}
+    beyond = f"not looked at: only the pods of the first {MAX_NODES} nodes are"
+    return found | dict.fromkeys(names[MAX_NODES:], (beyond,))
 
 
-def blockers_of(
-    pods: Sequence[Pod],
-    unreadable: Mapping[str, str],
-    drain: Drain,
-    budgets: Sequence[Budget],
-    now: float,
-) -> tuple[str, ...]:
-    """Return what would block a drain that began now, a line a pod."""
-    said = plan(pods, drain, Past(since=now, unreadable=unreadable), now)
-    stuck = [_words(one) for one in said.left if one.cause in STUCK]
-    for pod in (*said.evict, *said.delete):
-        covering = [one for one in budgets if one.covers(pod)]
-        if len(covering) > 1:
-            names = ", ".join(one.name for one in covering)
-            stuck.append(f"{pod.name}: covered by {len(covering)} disruption budgets: {names}")
-            continue
-        stuck += [f"{pod.name}: {why}" for one in covering if (why := one.refusal(pod))]
-    return tuple(stuck)
-
-
-def _words(one: Left) -> str:
-    return f"{one.pod}: {one.why or one.cause.value}"
+def _words(one: Left, now: float) -> str:
+    return f"{one.pod}{aged(one, now)}: {one.why or one.cause.value}"

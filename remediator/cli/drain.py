@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,16 +19,15 @@ from pydantic import ValidationError
 
 from remediator.act.drain.compose import make_drainer
 from remediator.act.drain.engine import Ended, Health
-from remediator.act.drain.plan import STUCK, Cause, Left, Past, plan
+from remediator.act.drain.plan import STUCK
 from remediator.act.drain.report import Progress, line, lines
 from remediator.cli.cluster import Target, on_cluster
+from remediator.cli.drain_left import read_node
 from remediator.cli.failure import Failure
-from remediator.kube.budgets import Budget, list_budgets
 from remediator.kube.client import ApiClient
 from remediator.kube.codec import Codec, NodeNarrower, WireNode
 from remediator.kube.errors import ApiError, NotFound
 from remediator.kube.objects import Node
-from remediator.kube.pods import ApiPods
 from remediator.policy.drain import Drain, Evictions
 from remediator.policy.load import load_policies
 from remediator.policy.problems import PolicyError
@@ -37,7 +35,6 @@ from remediator.policy.problems import PolicyError
 
 BAD_INPUT: Final = 2
 NODE_SECONDS: Final = 1.0
-WATCH_SECONDS: Final = 2.0
 _NODES = Codec(WireNode, NodeNarrower())
 _MERGE_PATCH: Final = "application/merge-patch+json"
 
@@ -76,7 +73,7 @@ def drain_node(target: Target, name: str, wanted: Wish) -> None:
     """
 
     async def work(api: ApiClient) -> Ended:
-        node = await _read(api, name)
+        node = await read_node(api, name)
         if not node.unschedulable:
             await _cordon(api, node)
             typer.echo(f"{name}: cordoned")
@@ -87,63 +84,6 @@ def drain_node(target: Target, name: str, wanted: Wish) -> None:
     typer.echo(end.note if end.done else "\n".join(lines(end.progress, time.time())))
     if not end.done:
         raise Failure(f"error: {name} is not drained: {end.note}. It stays cordoned.")
-
-
-def show_left(target: Target, name: str, drain: Drain, *, follow: bool) -> None:
-    """Evict nothing; say what a drain would do now, or is still waiting for.
-
-    Args:
-        target: the cluster.
-        name: of the node.
-        drain: how.
-        follow: say it again each time it changes, until nothing is left.
-
-    Raises:
-        Failure: no such node, or something would block.
-    """
-
-    async def work(api: ApiClient) -> Progress:
-        await _read(api, name)
-        said = ""
-        while True:
-            progress, leaving = await _look(api, name, drain)
-            would = [] if follow else [f"{name}: would evict {one}" for one in leaving]
-            text = "\n".join([*would, *lines(progress, time.time())])
-            if text != said:
-                typer.echo(text)
-            said = text
-            if not follow or not progress.left:
-                return progress
-            await asyncio.sleep(WATCH_SECONDS)
-
-    blockers = on_cluster(target, work).blockers
-    if blockers:
-        count = sum(len(these) for these in blockers.values())
-        raise Failure(f"error: {count} pods would block the drain of {name}")
-
-
-async def _look(api: ApiClient, name: str, drain: Drain) -> tuple[Progress, list[str]]:
-    """Judge the pods as the drain does, and the budgets by their own status."""
-    now = time.time()
-    pods, unreadable = await ApiPods(api=api).list_pods(name)
-    said = plan(pods, drain, Past(since=now, unreadable=unreadable), now)
-    budgets = await list_budgets(api)
-    held = dict(_held(said.evict, budgets))
-    left = tuple(held.get(one.pod, one) for one in said.left)
-    progress = Progress(total=len(left), left=left, skipped=said.skipped)
-    leaving = [pod.name for pod in (*said.evict, *said.delete) if pod.name not in held]
-    return progress, leaving
-
-
-def _held(pods: Any, budgets: list[Budget]) -> Iterator[tuple[str, Left]]:
-    for pod in pods:
-        covering = [one for one in budgets if one.covers(pod)]
-        why = "; ".join(said for one in covering if (said := one.refusal(pod)))
-        if len(covering) > 1:
-            names = ", ".join(one.name for one in covering)
-            yield pod.name, Left(pod.name, Cause.BUDGETS, f"covered by {names}")
-        elif why:
-            yield pod.name, Left(pod.name, Cause.BUDGET, why)
 
 
 def _drain_of(file: Path) -> dict[str, Any]:
@@ -206,13 +146,6 @@ async def _health(api: ApiClient, node: Node) -> Health:
 def _ready(node: Node) -> bool:
     ready = node.condition("Ready")
     return ready is not None and ready.status == "True"
-
-
-async def _read(api: ApiClient, name: str) -> Node:
-    try:
-        return _NODES.one(await api.request("GET", _path(name)))
-    except NotFound:
-        raise Failure(f"error: there is no node {name}") from None
 
 
 async def _cordon(api: ApiClient, node: Node) -> None:

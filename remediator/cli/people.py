@@ -241,7 +241,7 @@ def drain(
     ] = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Evict nothing; follow what is left until nothing is."),
+        typer.Option("--watch", help="Evict nothing; follow the session's drain, or what is left."),
     ] = False,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up after it.")] = "1h",
     gpu_pods_only: Annotated[
@@ -269,6 +269,7 @@ def drain(
 ) -> None:
     """Cordon NODE and evict its pods, as a policy's drain does. Touches no session."""
     from remediator.cli import drain as command
+    from remediator.cli.drain_left import show_left
 
     keys: dict[str, Any] = {}
     keys |= {"gpuPodsOnly": True} if gpu_pods_only else {}
@@ -282,7 +283,7 @@ def drain(
     def work() -> None:
         wanted = command.wish(policy=policy, keys=keys, per_second=per_second, timeout=seconds)
         if dry_run or watch:
-            command.show_left(target, node, wanted.drain, follow=watch)
+            show_left(target, node, wanted.drain, follow=watch)
         else:
             command.drain_node(target, node, wanted)
 

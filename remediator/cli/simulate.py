@@ -21,6 +21,7 @@ from remediator.decide.decision import Decision, Hold
 from remediator.decide.facts import NOTHING_KNOWN, NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
 from remediator.lab.simulate import Simulated, Use, simulate
+from remediator.policy.drain import Drain
 from remediator.policy.load import load_policies
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
@@ -47,7 +48,10 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
         Failure: a file is wrong (2), or the cluster cannot be read (1).
     """
     seen, found = _simulate(target, given)
-    drains = {row.decision.node: row.drain for row in found.rows if row.drain is not None}
+    drains: dict[str, list[Drain]] = {}
+    for row in found.rows:  # of both worlds
+        if row.drains:
+            drains.setdefault(row.decision.node, []).extend(row.drains)
     blockers = drain_blockers(target, drains) if given.tape is None else {}
     if output == "json":
         typer.echo(json.dumps(_as_json(found, seen, blockers), indent=2))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from remediator.kube.codec import Codec, WireObject
+from remediator.kube.objects import epoch_seconds
 from remediator.kube.transport import ApiClient
 from remediator.policy.base import LabelRequirement, LabelSelector
 from remediator.policy.selector import selector_matches
@@ -31,6 +32,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     healthy: int = 0
     desired: int = 0
     up_to_date: bool = True
+    refusing_since: float | None = None
+    """Epoch seconds since when it lets no pod go, by its own condition; None if it does not say."""
 
     def covers(self, pod: Pod) -> bool:
         """Whether it is about this pod."""
@@ -75,7 +78,14 @@ class _Spec(msgspec.Struct, rename="camel"):
     unhealthy_pod_eviction_policy: str = ""
 
 
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
 class _Status(msgspec.Struct, rename="camel"):
+    conditions: tuple[_Condition, ...] | None = None
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
@@ -102,7 +112,15 @@ def narrow_budget(wire: WireBudget, _old: Budget | None = None) -> Budget:
         healthy=status.current_healthy,
         desired=status.desired_healthy,
         up_to_date=status.observed_generation > 0,
+        refusing_since=_refusing_since(status),
     )
+
+
+def _refusing_since(status: _Status) -> float | None:
+    for one in status.conditions or ():
+        if (one.type, one.status) == ("DisruptionAllowed", "False"):
+            return epoch_seconds(one.last_transition_time)
+    return None
 
 
 def _selector(wire: _Selector) -> LabelSelector:

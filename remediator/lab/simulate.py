@@ -30,8 +30,8 @@ class Row:
     decision: Decision
     steps: tuple[str, ...]
     messages: int
-    drain: Drain | None = None
-    """How a policy that matches would drain it, sooner or later."""
+    drains: tuple[Drain, ...] = ()
+    """How the policies that match would drain it, sooner or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,18 @@ def _rows(lab: Lab) -> Iterable[Row]:
             )
             messages = sum(one.what is What.MESSAGE for one in own)
             if steps or messages or decision.holds or decision.matched:
-                yield Row(decision, steps, messages, _drain(lab, decision))
+                yield Row(decision, steps, messages, _drains(lab, decision))
 
 
-def _drain(lab: Lab, decision: Decision) -> Drain | None:
-    """Return the first drain among the steps of the policies that match a node."""
+def _drains(lab: Lab, decision: Decision) -> tuple[Drain, ...]:
+    """Return the drains among the steps of the policies that match a node, each once."""
     policies = [lab.policies.active[name].policy for name in decision.matched]
     steps = (step for policy in policies for step in policy.spec.steps)
-    return next((step.drain for step in steps if step.drain is not None), None)
+    found: list[Drain] = []
+    for step in steps:
+        if step.drain is not None and step.drain not in found:
+            found.append(step.drain)
+    return tuple(found)
 
 
 def _budgets(lab: Lab) -> Iterable[Use]:

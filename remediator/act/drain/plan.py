@@ -66,7 +66,7 @@ _REPLIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A pod that is still there, and why. ``since``: terminating as long as we have seen it."""
+    """A pod that is still there, and why. ``since``: since when we have seen it be so, if known."""
 
     pod: str
     cause: Cause
@@ -167,7 +167,8 @@ def _leave(
             said.left.append(Left(pod.name, Cause.COMPLETION, "it may run to its end"))
             return
     if verdict.protection is not None:
-        said.left.append(Left(pod.name, _PROTECTIONS[verdict.protection], verdict.why))
+        cause = _PROTECTIONS[verdict.protection]
+        said.left.append(Left(pod.name, cause, verdict.why, past.since))
         return
     if verdict.order > turn:
         said.left.append(Left(pod.name, Cause.ORDER, f"its order is {verdict.order}"))
@@ -182,7 +183,8 @@ def _ask(said: Pass, pod: Pod, verdict: Verdict, past: Past, now: float) -> None
     """Ask for a pod's eviction or deletion, if it is time to."""
     tried = past.attempts.get(pod.uid)
     cause = Cause.TURN if tried is None else _REPLIES.get(tried.reply, Cause.TURN)
-    said.left.append(Left(pod.name, cause, tried.message if tried is not None else ""))
+    since = tried.since if tried is not None and cause in STUCK else None
+    said.left.append(Left(pod.name, cause, tried.message if tried is not None else "", since))
     rule = verdict.rule
     if rule is not None and rule.delete_after is not None:
         due = past.since + rule.delete_after.timeout

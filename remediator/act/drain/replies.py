@@ -66,7 +66,8 @@ LAST: Final = 60.0
 class Attempt(NamedTuple):
     """How far we got with one pod: the last reply, how many of its kind in a row, when next.
 
-    ``deletion``: it was asked to be deleted, past its budget, and not to be evicted.
+    ``deletion``: it was asked to be deleted, past its budget, and not to be evicted. ``since``:
+    when the first of those replies came.
     """
 
     reply: Reply
@@ -74,6 +75,7 @@ class Attempt(NamedTuple):
     times: int = 1
     next_at: float = 0.0
     deletion: bool = False
+    since: float | None = None
 
 
 def meaning(error: ApiError) -> tuple[Reply, str]:  # noqa: PLR0911 - one for each answer
@@ -121,6 +123,8 @@ def attempt(
         spread: factor on the wait, about 1, so that pods are not asked about in step.
         deletion: of what kind the request was.
     """
-    times = before.times + 1 if before is not None and before.reply is reply else 1
+    same = before if before is not None and before.reply is reply else None
+    times = same.times + 1 if same is not None else 1
+    since = same.since if same is not None and same.since is not None else now
     wait = min(LAST, _FIRST[reply] * 2 ** min(times - 1, 10)) * spread
-    return Attempt(reply, message, times, now + max(wait, retry_after), deletion)
+    return Attempt(reply, message, times, now + max(wait, retry_after), deletion, since)

@@ -66,10 +66,12 @@ class Progress:
 
 
 def by_cause(left: Iterable[Left]) -> list[tuple[Cause, tuple[Left, ...]]]:
-    """Group pods by cause; blockers first, then in the order of :class:`Cause`."""
+    """Group pods by cause, blockers first; of one cause who has waited longest comes first."""
     groups: dict[Cause, list[Left]] = {}
     for one in left:
         groups.setdefault(one.cause, []).append(one)
+    for these in groups.values():
+        these.sort(key=lambda one: (one.since is None, one.since or 0.0))
     order = list(Cause)
     ranked = sorted(groups, key=lambda cause: (cause not in STUCK, order.index(cause)))
     return [(cause, tuple(groups[cause])) for cause in ranked]
@@ -95,7 +97,7 @@ def lines(progress: Progress, now: float) -> Iterator[str]:
     for cause, these in by_cause(progress.left):
         yield f"{len(these)} {_WORDS[cause]}:"
         for one in these:
-            yield f"  {one.pod}{_age(one, now)}{f': {one.why}' if one.why else ''}"
+            yield f"  {one.pod}{aged(one, now)}{f': {one.why}' if one.why else ''}"
         if cause in _ADVICE:
             yield f"  = {_ADVICE[cause]}"
     for pod in progress.passed_over:
@@ -127,15 +129,15 @@ def ending(progress: Progress) -> str:
 
 def _names(these: Sequence[Left], now: float) -> str:
     named = [
-        f"{one.pod}{_age(one, now)}{f' ({one.why})' if one.why and at == 0 else ''}"
+        f"{one.pod}{aged(one, now)}{f' ({one.why})' if one.why and at == 0 else ''}"
         for at, one in enumerate(these[:NAMED])
     ]
     more = len(these) - NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-def _age(one: Left, now: float) -> str:
-    """Say for how long, in tens of seconds: a line that changes each second is noise."""
+def aged(one: Left, now: float) -> str:
+    """Say since when it is so, in tens of seconds: a line that changes each second is noise."""
     if one.since is None:
         return ""
     seconds = int(max(0.0, now - one.since) // 10 * 10)

@@ -162,9 +162,14 @@ def _backlog(breaker: BreakerStatus) -> str:
 def _breaker(breaker: BreakerStatus, now: float) -> str:
     since = f" since {_span(now - breaker.since)}" if breaker.since is not None else ""
     why = breaker.reason or f"{breaker.seen} nodes, limit {breaker.limit}"
+    soon = (
+        f", and it closes by itself in {_span(breaker.closes_at - now)} if no more nodes turn bad"
+        if breaker.closes_at is not None
+        else ""
+    )
     return (
         f"BREAKER OPEN {breaker.source}{_dry(dry_run=breaker.dry_run)}{since}: {why}."
-        f" `remediator breaker reset {breaker.source}` closes it"
+        f" `remediator breaker reset {breaker.source}` closes it{soon}"
     )
 
 

@@ -20,6 +20,7 @@ from remediator.decide.draft import World
 from remediator.decide.endings import waived
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards.breaker import is_forgotten, leave, note
+from remediator.decide.guards.cooling import cool
 from remediator.decide.instances import still_there
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
@@ -96,6 +97,8 @@ def decide(
         )
         for one in nodes
     ]
+    if looks:
+        looks[0] = _cooled(looks[0], policies, ledger, alarms, now)
     verdicts = admit((one for look in looks for one in _candidates(look, ledger, now)), ledger, now)
     _forget_held(looks, verdicts, ledger)
     decisions = [
@@ -118,6 +121,22 @@ def effective_mode(policy: RemediationPolicy, facts: NodeFacts, cluster: Cluster
     if Mode.DRY_RUN in (mode, most) or facts.mode is NodeMode.DRY_RUN:
         return Mode.DRY_RUN
     return Mode.ENFORCE
+
+
+def _cooled(
+    look: Look,
+    policies: Policies,
+    ledger: Ledger,
+    alarms: dict[str, list[Effect]],
+    now: float,
+) -> Look:
+    """Close the breakers whose storm is over. Any one node is looked at when the next may be."""
+    told, due = cool(policies.active, ledger, now)
+    if told:
+        alarms.setdefault(look.facts.uid, []).extend(told)
+    if due is None:
+        return look
+    return replace(look, next_look=due if look.next_look is None else min(due, look.next_look))
 
 
 _WORLD_OF = {Mode.ENFORCE: World.REAL, Mode.DRY_RUN: World.VIRTUAL}

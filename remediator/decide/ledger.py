@@ -23,7 +23,7 @@ from remediator.decide.facts import NodeFacts
 from remediator.decide.look import takes_capacity
 from remediator.decide.refusals import Refusals
 from remediator.decide.session import HoldState, PolicyHold, Session
-from remediator.decide.storms import OpenBreaker, Recent, Storms, Watch
+from remediator.decide.storms import OpenBreaker, Recent, Storms, Watch, is_source
 from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import BudgetPer
@@ -258,6 +258,10 @@ class Ledger:
         woken, self._woken = self._woken, set()
         return woken
 
+    def wake(self, uids: Iterable[str]) -> None:
+        """Have nodes looked at again: what held them is over."""
+        self._woken |= {self.nodes[uid].name for uid in uids if uid in self.nodes}
+
     def _wake(self) -> None:
         self._woken |= self._waiting
         self._waiting.clear()
@@ -304,6 +308,13 @@ class Ledger:
     def watches(self) -> dict[str, Watch]:
         """What breakers remember of each policy."""
         return self.storms.watches
+
+    def scope_of(self, name: str) -> int:
+        """Return how many nodes a breaker is about: those of its policy, or all."""
+        if is_source(name):
+            return len(self.nodes)
+        watch = self.watches.get(name)
+        return len(watch.scope) if watch is not None else 0
 
     def open_breaker(self, name: str, why: str, now: float) -> None:
         """Stop new disruptive steps of a policy, or on a source, until people reset it."""

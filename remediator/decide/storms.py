@@ -40,6 +40,13 @@ class Matching(NamedTuple):
     sources: tuple[str, ...]
 
 
+class Calm(NamedTuple):
+    """Since when no node joined those that match while a breaker is open, and who is left."""
+
+    since: float
+    left: frozenset[str]
+
+
 @dataclass(slots=True)
 class Watch:
     """What is remembered of one policy: nodes looked at, new matches in its window."""
@@ -73,6 +80,8 @@ class Storms:
         self.dropped: dict[str, set[str]] = {}
         """By policy, the nodes that are left alone until their fault clears and returns."""
         self.watches: dict[str, Watch] = {}
+        self.calm: dict[str, Calm] = {}
+        """Of open breakers that may close by themselves."""
         self._changed = False
         self._remembered: dict[str, dict[str, Recent]] = {}
         self._unseen: set[str] = set()
@@ -139,6 +148,7 @@ class Storms:
 
         Unless ``keep``, what matches now is left alone until it clears.
         """
+        self.calm.pop(name, None)
         if self.opened.pop(name, None) is None:
             return False
         self._changed = True

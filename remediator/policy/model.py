@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from remediator.policy.base import LabelSelector, Model
 from remediator.policy.quantities import Duration, NodeAmount, Rate, StartRate
@@ -110,6 +110,9 @@ class ClusterRates(Rates):
     job: StartRate = Field(default=Rate(1, 600.0), description="Jobs begun: resets, reboots.")
 
 
+_SHORTEST_COOLDOWN: Final = 60.0
+
+
 class Breaker(Model):
     """When so many nodes match at once that the signal itself is suspect.
 
@@ -122,6 +125,18 @@ class Breaker(Model):
         default=20, ge=1, le=100, description="Of the nodes that the policy is about."
     )
     window: Duration = Field(default=300.0, description="How far back nodes are counted.")
+    cooldown: Duration | None = Field(
+        default=None,
+        description="Closes by itself when, for so long, no node newly matched and no more than"
+        " are believable still match: 1m or more. Default: only people close it.",
+    )
+
+    @field_validator("cooldown")
+    @classmethod
+    def _no_flicker(cls, seconds: float | None) -> float | None:
+        if seconds is not None and seconds < _SHORTEST_COOLDOWN:
+            raise ValueError("a storm is over when it stays so: write 1m or more")
+        return seconds
 
 
 class Limits(Model):

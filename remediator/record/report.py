@@ -276,17 +276,17 @@ def _breakers(world: WorldView, now: float) -> Iterator[BreakerStatus]:
         backlog = _names(ledger, _backlog(name, ledger))
         if opened is None and not uids and not backlog:
             continue
-        watch = ledger.watches.get(name)
-        scope = len(ledger.nodes) if is_source(name) else len(watch.scope) if watch else 0
+        calm = ledger.storms.calm.get(name) if opened is not None else None
         yield BreakerStatus(
             source=name,
             open=opened is not None,
             since=opened.at if opened else None,
             seen=len(uids),
-            limit=believable(limits, scope),
+            limit=believable(limits, ledger.scope_of(name)),
             reason=opened.why if opened else "",
             dry_run=world.dry_run,
             nodes=_names(ledger, uids)[:MAX_NAMED],
+            closes_at=calm.since + limits.cooldown if calm and limits.cooldown else None,
             backlog=len(backlog),
             backlog_nodes=backlog[:MAX_NAMED],
         )

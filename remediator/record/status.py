@@ -124,6 +124,8 @@ class BreakerStatus(_Part, frozen=True, kw_only=True):
     reason: str = ""
     dry_run: bool = False
     nodes: tuple[str, ...] = ()
+    closes_at: float | None = None
+    """When it closes by itself if nothing more happens; None: only people close it."""
     backlog: int = 0
     """Nodes that match and were faulty when somebody first looked: no storm, and not counted."""
     backlog_nodes: tuple[str, ...] = ()

@@ -87,6 +87,7 @@ def test_guards() -> None:
             breakers=(
                 BreakerStatus(source="p", open=True, since=NOW - 60, seen=9, limit=3),
                 BreakerStatus(source="q", open=False),
+                BreakerStatus(source="s", open=True, closes_at=NOW + 120),
                 BreakerStatus(
                     source="r", open=False, dry_run=True, backlog=2, backlog_nodes=("n1", "n2")
                 ),
@@ -102,6 +103,7 @@ def test_guards() -> None:
     assert "rate cordon a: 1 of 1/1m, next in 9s" in text
     assert "BREAKER OPEN p since 1m: 9 nodes, limit 3. `remediator breaker reset p`" in text
     assert "BREAKER OPEN q" not in text
+    assert "reset s` closes it, and it closes by itself in 2m if no more nodes turn bad" in text
     assert "backlog of r [dry-run]: 2 nodes were faulty before anybody looked: n1, n2" in text
     assert "backlog of q" not in text
     assert "messages: 1 waiting, 2 given up (last: 503)" in text

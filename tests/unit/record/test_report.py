@@ -12,7 +12,7 @@ from remediator.decide.decision import Decision, Hold, NodePhase
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.session import Added, Before, HoldState, PolicyHold, Session
-from remediator.decide.storms import Matching, Recent
+from remediator.decide.storms import Calm, Matching, Recent
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.record.publish import fitted, same_but_time
@@ -234,6 +234,15 @@ def test_what_newly_matches_on_a_source_is_shown_under_its_name() -> None:
     assert set(shown) == {"bus", "agents/all"}
     both = tuple(one.name for one in facts[:2])
     assert all((one.seen, one.limit, one.nodes) == (2, 3, both) for one in shown.values())
+
+
+def test_an_open_breaker_says_when_it_closes_by_itself() -> None:
+    facts = [node(1)]
+    view = world(facts=facts, policies=(policy(),), breaker={"cooldown": "10m"})
+    view.ledger.open_breaker("bus", "too many", NOW - 50)
+    assert build(view, facts).breakers[0].closes_at is None
+    view.ledger.storms.calm["bus"] = Calm(NOW - 5, frozenset())
+    assert build(view, facts).breakers[0].closes_at == NOW + 595
 
 
 def test_a_backlog_is_named() -> None:

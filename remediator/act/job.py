@@ -46,6 +46,9 @@ REBOOT_GRACE: Final = 180.0
 """Seconds for a node to go down whose reboot Job has failed: mostly it failed because of that."""
 KEPT_AFTER: Final = 86400
 """Seconds that a finished Job is kept where its template says nothing."""
+KEPT_AT_LEAST: Final = 600
+"""Seconds that it is kept whatever its template says: one that is gone before we, or the next
+controller, have looked counts as deleted by somebody else."""
 LOG_LINES: Final = 20
 _MINUTE: Final = 60.0
 _OVERDUE: Final = "DeadlineExceeded"
@@ -153,19 +156,24 @@ class JobWorker:
         return f"Job {namespace}/{name}: {', '.join(states)}"
 
     async def _last_words(self, namespace: str, name: str) -> str:
-        """Return the end of its pod's log, in one line."""
+        """Return in one line the end of the log of the container that its end is due to."""
+        trouble = ""
         try:
             pods = await self._objects.select(POD, namespace, {MADE_LABEL: name})
-            for pod in pods:
-                container = pod["spec"]["containers"][0]["name"]
+        except ApiError as error:
+            return f"its log cannot be read: {error}"
+        for pod, container in [(pod, one) for pod in pods for one in speakers(pod)]:
+            try:
                 text = await self._objects.log_end(
                     namespace, pod["metadata"]["name"], container, lines=LOG_LINES
                 )
-                if text.strip():
-                    return tail(text)
-        except ApiError as error:
-            return f"its log cannot be read: {error}"
-        return ""
+            except ApiError as error:  # of one that never ran there is none
+                trouble = trouble or f"its log cannot be read: {error}"
+                continue
+            if text.strip():
+                alone = len(containers_of(pod)) == 1
+                return tail(text) if alone else f"{container}: {tail(text)}"
+        return trouble
 
 
 def job_of(template: Json, work: Work, *, template_name: str, seconds: float, home: str) -> Json:
@@ -199,12 +207,39 @@ def job_of(template: Json, work: Work, *, template_name: str, seconds: float, ho
         "completions": 1,
         "parallelism": 1,
         "activeDeadlineSeconds": max(1, math.ceil(seconds)),
-        "ttlSecondsAfterFinished": spec.get("ttlSecondsAfterFinished", KEPT_AFTER),
+        "ttlSecondsAfterFinished": kept_for(spec.get("ttlSecondsAfterFinished")),
         "template": {**pod, "metadata": metadata, "spec": inner},
     }
     for key in ("podFailurePolicy", "completionMode", "backoffLimitPerIndex", "suspend"):
         spec.pop(key, None)
     return {**job, "spec": spec}
+
+
+def kept_for(said: Any) -> Any:
+    """Return for how many seconds a finished Job is kept. The server refuses what is no number."""
+    if said is None:
+        return KEPT_AFTER
+    return max(said, KEPT_AT_LEAST) if isinstance(said, int) else said
+
+
+def containers_of(pod: Json) -> list[str]:
+    """Return the names of a pod's containers, those that run first before the others."""
+    spec = pod["spec"]
+    return [one["name"] for one in [*(spec.get("initContainers") or []), *spec["containers"]]]
+
+
+def speakers(pod: Json) -> list[str]:
+    """Return whose log says how a pod ended: who failed first, what ran before the others last."""
+    status = pod.get("status") or {}
+    keys = ("initContainerStatuses", "containerStatuses")
+    states = [one for key in keys for one in status.get(key) or []]
+    failed = [
+        one["name"]
+        for one in states
+        if ((one.get("state") or {}).get("terminated") or {}).get("exitCode", 0) != 0
+    ]
+    own = [one["name"] for one in pod["spec"]["containers"]]
+    return list(dict.fromkeys([*failed, *own, *containers_of(pod)]))
 
 
 def ending(job: Json) -> tuple[bool, str] | None:

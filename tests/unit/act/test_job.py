@@ -195,6 +195,9 @@ class Objects:
         self.creations = 0
         self.deleted: list[str] = []
         self.error: Exception | None = None
+        self.pod_spec: dict[str, Any] = {"containers": [{"name": "c"}]}
+        self.pod_status: dict[str, Any] = {}
+        self.logs: dict[str, str | Exception] = {}
 
     async def create(self, obj: dict[str, Any]) -> dict[str, Any]:
         if self.error is not None:
@@ -219,11 +222,14 @@ class Objects:
     async def select(self, kind: Any, _namespace: str, labels: Any) -> list[dict[str, Any]]:
         assert kind.kind == "Pod"
         (name,) = labels.values()
-        pod = {"metadata": {"name": f"{name}-x"}, "spec": {"containers": [{"name": "c"}]}}
-        return [{**pod, "status": {"phase": "Running"}}]
+        pod = {"metadata": {"name": f"{name}-x"}, "spec": self.pod_spec}
+        return [{**pod, "status": {"phase": "Running", **self.pod_status}}]
 
-    async def log_end(self, *_args: Any, lines: int) -> str:
-        return f"the last\nof {lines}"
+    async def log_end(self, _namespace: str, _pod: str, container: str, *, lines: int) -> str:
+        said = self.logs.get(container, f"the last\nof {lines}")
+        if isinstance(said, Exception):
+            raise said
+        return said
 
     def end(self, kind: str) -> None:
         for one in self.all.values():
@@ -262,6 +268,61 @@ async def test_a_complete_job_is_done_and_brings_its_last_words(tmp_path: Path) 
     outcome = await running
     assert outcome.delivered
     assert outcome.note.endswith("is complete: the last | of 20")
+
+
+WAITING = {"state": {"waiting": {"reason": "PodInitializing"}}}
+
+
+def ended(name: str, code: int) -> dict[str, Any]:
+    return {"name": name, "state": {"terminated": {"exitCode": code}}}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("inits", "mains", "logs", "said"),
+    [
+        ([ended("check", 1)], [{"name": "c", **WAITING}], {"check": "no GPU"}, "check: no GPU"),
+        ([ended("check", 0)], [ended("c", 0), ended("d", 7)], {"d": "bad"}, "d: bad"),
+        ([ended("check", 0)], [ended("c", 1), ended("d", 0)], {"c": "bad"}, "c: bad"),
+        ([ended("check", 0)], [ended("c", 0), ended("d", 0)], {"c": "fine"}, "c: fine"),
+        ([ended("check", 0)], [ended("c", 1)], {"c": " ", "d": "", "check": "x"}, "check: x"),
+        (
+            [ended("check", 1)],
+            [],
+            {"check": Unreachable(ACCESS, message="away"), "c": "", "d": ""},
+            "its log cannot be read: cannot create jobs.batch in namespace x: away",
+        ),
+    ],
+)
+async def test_the_last_words_are_of_the_container_that_failed(
+    tmp_path: Path,
+    inits: list[Any],
+    mains: list[Any],
+    logs: dict[str, str | Exception],
+    said: str,
+) -> None:
+    bench = Bench(tmp_path)
+    bench.objects.pod_spec = {
+        "initContainers": [{"name": "check"}],
+        "containers": [{"name": "c"}, {"name": "d"}],
+    }
+    bench.objects.pod_status = {"initContainerStatuses": inits, "containerStatuses": mains}
+    bench.objects.logs = logs
+    running = bench.run()
+    await asyncio.sleep(5.0)
+    bench.objects.end("Failed")
+    assert (await running).note.partition("): ")[2] == said
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [(None, 86400), (0, 600), (599, 600), (7200, 7200), ("{odd}", "{odd}")],
+)
+def test_a_finished_job_is_kept_until_somebody_has_looked(said: Any, kept: Any) -> None:
+    template = {**JOB, "spec": {**JOB["spec"], "ttlSecondsAfterFinished": said}}
+    job = job_of(template, work(), template_name="reset", seconds=1.0, home="home")
+    assert job["spec"]["ttlSecondsAfterFinished"] == kept
+    assert made()["spec"]["ttlSecondsAfterFinished"] == 86400
 
 
 @pytest.mark.looptime

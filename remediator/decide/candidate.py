@@ -21,7 +21,8 @@ class ActivePolicy(NamedTuple):
 class Candidate:
     """One policy that wants one disruptive step on one node now.
 
-    ``since``: matching since. ``silenced``: why people want the node left as it is.
+    ``since``: unhealthy since, by whoever saw it first; for the order alone. ``silenced``: why
+    people want the node left as it is.
     """
 
     facts: NodeFacts

@@ -21,7 +21,7 @@ from remediator.decide.endings import waived
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, NodeMode
 from remediator.decide.guards.breaker import is_forgotten, leave, note
 from remediator.decide.guards.cooling import cool
-from remediator.decide.instances import still_there
+from remediator.decide.instances import still_there, unhealthy_since
 from remediator.decide.ledger import Ledger
 from remediator.decide.look import (
     Look,
@@ -288,7 +288,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
             continue  # one at a time on a node
         if action is not None and (facts.uid in ledger.nodes or not facts.gpu):
             known = look.cluster_facts, look.silenced
-            found.append(Candidate(facts, one.active, one.match, action, one.since, *known))
+            since = unhealthy_since(one.match.instances, facts, one.since)
+            found.append(Candidate(facts, one.active, one.match, action, since, *known))
     return found
 
 

@@ -7,14 +7,14 @@ and can be asked later whether it is clear, whatever became of the policy meanwh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from pydantic import ValidationError
 
-from node_agent.contract import ConditionType, Fault, FaultKind
+from node_agent.contract import ConditionType, Fault, FaultKind, Severity
 from remediator.decide.answer import UNKNOWN, Answer, Match, any_of, doubted
 from remediator.decide.facts import (
     AGENTS,
@@ -115,6 +115,29 @@ def in_first_answer(instance: str, facts: NodeFacts, cluster: ClusterFacts) -> b
         found = (one.since for one in facts.alerts if one.instance == instance)
         return heard is not None and any(since <= heard for since in found)
     return False
+
+
+def unhealthy_since(instances: Iterable[str], facts: NodeFacts, seen: float) -> float:
+    """Return since when a node is unhealthy, by whoever saw it first: to put nodes in an order.
+
+    ``seen``: when we did, which a restart of the controller begins anew. The agent's and the
+    Alertmanager's times are of other clocks, so nothing but an order may rest on them; one
+    that lies before the node object's creation or after ``seen`` is not believed that far.
+    """
+    told = [at for one in instances for at in _told_since(one, facts)]
+    return min(seen, max(facts.created, min(told))) if told else seen
+
+
+def _told_since(instance: str, facts: NodeFacts) -> Iterator[float]:
+    kind, _, rest = instance.partition(":")
+    if kind == _ALERT:
+        yield from (one.starts_at for one in facts.alerts if one.instance == instance)
+    elif kind in CODE_NAMES:
+        found = (fault for fault in facts.faults if _is(fault, kind, rest))
+        yield from (fault.first_seen.timestamp() for fault in found)
+    elif kind == "condition" and speaker(instance) in OWN_CONDITIONS:
+        behind = (fault for fault in facts.faults if fault.severity is not Severity.INFO)
+        yield from (fault.first_seen.timestamp() for fault in behind)
 
 
 def gone(instance: str, facts: NodeFacts) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from remediator.decide.session import Approval, History, Session, Taint
+from remediator.decide.session import Approval, History, PolicyHold, Session, Taint
 from remediator.policy.steps import Step
 
 
@@ -187,6 +187,8 @@ class Decision:
     """Per hold: ``policy: step n/m action state``."""
     ended: Session | None = None
     """The session that this decision ends, with the results it had then, for the record."""
+    left: tuple[PolicyHold, ...] = ()
+    """Of a session that goes on, the holds that let go, with the results they had then."""
 
     def __str__(self) -> str:
         """Return the sentence."""

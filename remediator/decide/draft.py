@@ -27,7 +27,7 @@ from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.refusals import UNDO
 from remediator.decide.room import fitted, fitted_history, too_long
-from remediator.decide.session import Approval, History, Session, Taint
+from remediator.decide.session import Approval, History, PolicyHold, Session, Taint
 from remediator.decide.suspensions import Suspension
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
@@ -73,6 +73,8 @@ class Draft:
     under_way: tuple[Work, ...] = ()
     """The work that the node's session says has begun."""
     ended: Session | None = None
+    left: list[PolicyHold] = field(default_factory=list)
+    """Holds that let go, while others hold the node."""
     answered: bool = False
     """A person's request was answered in this decision."""
     drop_session: bool = False
@@ -203,6 +205,7 @@ class Draft:
             sentence=self._sentence(patch),
             steps=tuple(self.steps),
             ended=self.ended if patch is not None else None,
+            left=tuple(self.left) if patch is not None else (),
         )
 
     def _patch(self) -> PatchNode | None:

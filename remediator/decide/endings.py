@@ -75,6 +75,7 @@ def end(
 
 def let_go(draft: Draft, session: Session, hold: PolicyHold, others: list[PolicyHold]) -> None:
     """Tell the people of a policy that let go of a node which others still hold."""
+    draft.left.append(hold)
     names = ", ".join(other.policy for other in others)
     why = f"{', '.join(hold.reasons)} cleared; the session goes on for {names}"
     _tell_end(draft, session, hold, f"{hold.policy} let go", why)

@@ -7,11 +7,13 @@ read as something that happened to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, Protocol
 
 from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode, WriteEvent
+from remediator.decide.session import Result, Taint
+from remediator.record.stages import STARTED, Stage
 
 
 Kind = Literal["Normal", "Warning"]
@@ -22,6 +24,12 @@ class Reason(StrEnum):
 
     CORDONED = "GPURemediationCordoned"
     UNCORDONED = "GPURemediationUncordoned"
+    TAINTED = "GPURemediationTainted"
+    UNTAINTED = "GPURemediationUntainted"
+    STEP_STARTED = "GPURemediationStepStarted"
+    STEP_DONE = "GPURemediationStepDone"
+    STEP_FAILED = "GPURemediationStepFailed"
+    STEP_CANCELLED = "GPURemediationStepCancelled"
     CANCELLED = "GPURemediationCancelled"
     RELEASED = "GPURemediationReleased"
     HELD = "GPURemediationHeld"
@@ -33,6 +41,12 @@ class Reason(StrEnum):
 MEANINGS: Final = {
     Reason.CORDONED: "A policy marked the node unschedulable; the message says for which fault.",
     Reason.UNCORDONED: "The fault is gone and what we added was undone.",
+    Reason.TAINTED: "Taints were added; the message names them, and the fault.",
+    Reason.UNTAINTED: "Taints that we had added were taken away.",
+    Reason.STEP_STARTED: "A drain, job, create or webhook of a policy began.",
+    Reason.STEP_DONE: "A drain, job, create or webhook of a policy is done.",
+    Reason.STEP_FAILED: "A step failed, or did not end in time; the message says which and why.",
+    Reason.STEP_CANCELLED: "A drain, job, create or webhook that had begun is not wanted any more.",
     Reason.CANCELLED: "A person ended the session (`remediator cancel`, or an uncordon).",
     Reason.RELEASED: "A person took the node over as it is (`remediator release`).",
     Reason.HELD: "A policy matches, and a guard holds its next step; the message names it.",
@@ -44,6 +58,12 @@ MEANINGS: Final = {
 _KIND: Final[dict[Reason, Kind]] = {
     Reason.CORDONED: "Warning",
     Reason.UNCORDONED: "Normal",
+    Reason.TAINTED: "Warning",
+    Reason.UNTAINTED: "Normal",
+    Reason.STEP_STARTED: "Normal",
+    Reason.STEP_DONE: "Normal",
+    Reason.STEP_FAILED: "Warning",
+    Reason.STEP_CANCELLED: "Normal",
     Reason.CANCELLED: "Normal",
     Reason.RELEASED: "Normal",
     Reason.HELD: "Warning",
@@ -61,6 +81,14 @@ _OF_ACTION: Final = {
     "uncordon": Reason.UNCORDONED,
     "cancel": Reason.CANCELLED,
     "release": Reason.RELEASED,
+}
+_FAILURES: Final = frozenset({Result.FAILED, Result.TIMED_OUT})
+_OF_RESULT: Final[dict[str, Reason]] = {
+    STARTED: Reason.STEP_STARTED,
+    Result.DONE: Reason.STEP_DONE,
+    Result.FAILED: Reason.STEP_FAILED,
+    Result.TIMED_OUT: Reason.STEP_FAILED,
+    Result.CANCELLED: Reason.STEP_CANCELLED,
 }
 _PASSING_GUARDS: Final = frozenset({"settling", "scope", "opt-out", "recovery", "waived"})
 """Holds that end by themselves, are the node's ordinary state, or are told otherwise: no Event."""
@@ -98,7 +126,13 @@ class Events:
 
     def written(self, patch: PatchNode) -> None:
         """Tell about a patch that was written."""
-        self._tell(of_patch(patch))
+        for note in of_patch(patch):
+            self._tell(note)
+
+    def went_on(self, patch: PatchNode, found: Iterable[Stage]) -> None:
+        """Tell about the steps that began or ended with a patch."""
+        for one in found:
+            self._tell(of_stage(patch, one))
 
     def asked(self, effect: WriteEvent) -> None:
         """Write the Event of a decision (a policy's ``event`` step)."""
@@ -120,15 +154,36 @@ def of_effect(effect: WriteEvent) -> Note:
     return Note(effect.node, effect.uid, kind, effect.reason, effect.message, effect.key)
 
 
-def of_patch(patch: PatchNode) -> Note | None:
-    """Return the note for a written patch; None for one that only records progress."""
+def of_patch(patch: PatchNode) -> Iterator[Note]:
+    """Yield the notes for a written patch; none for one that only records progress."""
+    message = f"{patch.why} (policy {patch.policy})" if patch.policy else patch.why
     reason = _OF_ACTION.get(patch.action)
+    if reason is not None:
+        yield _of_write(patch, reason, message)
+    if patch.taint:
+        yield _of_write(patch, Reason.TAINTED, f"{_taints(patch.taint)}: {message}")
+    if patch.untaint:
+        yield _of_write(patch, Reason.UNTAINTED, f"{_taints(patch.untaint)}: {message}")
+
+
+def of_stage(patch: PatchNode, one: Stage) -> Note | None:
+    """Return the note for a step; None for one that people see otherwise, or need not."""
+    reason = _OF_RESULT.get(one.result) if one.works or one.result in _FAILURES else None
     if reason is None:
         return None
-    message = f"{patch.why} (policy {patch.policy})" if patch.policy else patch.why
+    said = f": {one.note}" if one.note else ""
+    message = f"step {one.step + 1} ({one.action}) of {one.policy} {one.result}{said}"
+    return _of_write(patch, reason, message, of=f"{one.policy} {one.step} {one.result}")
+
+
+def _of_write(patch: PatchNode, reason: Reason, message: str, *, of: str = "") -> Note:
     # The version tells two cordons of one node apart, and a repeated report of one does not.
-    key = f"{reason} {patch.resource_version}"
+    key = " ".join(filter(None, (reason, of, patch.resource_version)))
     return Note(patch.name, patch.uid, _KIND[reason], reason.value, message, key)
+
+
+def _taints(taints: tuple[Taint, ...]) -> str:
+    return ", ".join(f"{one.key}:{one.effect}" for one in taints)
 
 
 def of_decision(before: Decision | None, now: Decision) -> Iterator[Note]:

@@ -9,7 +9,7 @@ restate the status document are set from it, when it is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,6 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from remediator.decide.decision import Decision, NodePhase, PatchNode
 from remediator.record.audit import WriteResult
 from remediator.record.events import new_holds
+from remediator.record.stages import Stage
 from remediator.record.status import BudgetStatus, Status
 
 
@@ -45,9 +46,19 @@ class Metrics:
         )
         self.actions = Counter(
             "remediation_actions",
-            "Writes to nodes, by action (cordon, uncordon, taint, untaint, record,"
-            " cancel, release), mode (enforce, dry_run) and result"
+            "Writes to nodes, by the action that names them (cordon, uncordon, taint, untaint,"
+            " label, annotate; drain, job, create, webhook where such work begins; record; cancel,"
+            " release, retry, unfreeze), mode (enforce, dry_run) and result"
             " (done, conflict, failed, unknown, gone).",
+            ["policy", "action", "mode", "result"],
+            registry=registry,
+        )
+        self.steps = Counter(
+            "remediation_steps",
+            "Steps that began or ended, by action (cordon, taint, label, annotate, drain, job,"
+            " create, webhook, wait, approve, notify, event, uncordon, untaint), mode (enforce,"
+            " dry_run) and result (started: of what takes time; done, failed, timed-out,"
+            " cancelled).",
             ["policy", "action", "mode", "result"],
             registry=registry,
         )
@@ -232,6 +243,11 @@ class Metrics:
     def written(self, patch: PatchNode, *, result: WriteResult, dry_run: bool) -> None:
         """Count a write to a node."""
         self.actions.labels(patch.policy, patch.action, mode_of(dry_run), result.value).inc()
+
+    def went_on(self, found: Iterable[Stage], *, dry_run: bool) -> None:
+        """Count steps that began or ended."""
+        for one in found:
+            self.steps.labels(one.policy, one.action, mode_of(dry_run), one.result).inc()
 
     def dry_run_answered(self, action: str, result: str) -> None:
         """Count an answer (`remediator.act.server_dry_run.Answers`)."""

@@ -163,20 +163,19 @@ def _count(
     storms.count(watch, uid, Recent(now, sources))
     if policy.name in ledger.breakers:
         return ()
-    seen = sum(one.at > now - limits.window for one in watch.recent.values())
-    if _opens(policy.name, seen, len(watch.scope), limits, ledger, now):
+    seen = len(watch.recent)
+    if limits.window < common.window:
+        seen = sum(one.at > now - limits.window for one in watch.recent.values())
+    if _opens(policy.name, seen, limits, ledger, now):
         return (policy.name,)
+    at_most = sum(len(one.recent) for one in storms.watches.values())
+    if at_most <= believable(common, len(ledger.nodes)):
+        return ()  # nearly always: no need to count for each source
+    since = now - common.window
     return tuple(
         source
         for source in sources
-        if _opens(
-            source,
-            len(storms.newly_on(source, now - common.window)),
-            len(ledger.nodes),
-            common,
-            ledger,
-            now,
-        )
+        if _opens(source, len(storms.newly_on(source, since)), common, ledger, now)
     )
 
 
@@ -191,9 +190,8 @@ def believable(limits: Breaker, scope: int) -> int:
     return max(limits.min_nodes, scope * limits.percent // _HUNDRED)
 
 
-def _opens(  # noqa: PLR0917 - the question of one breaker
-    name: str, seen: int, scope: int, limits: Breaker, ledger: Ledger, now: float
-) -> bool:
+def _opens(name: str, seen: int, limits: Breaker, ledger: Ledger, now: float) -> bool:
+    scope = ledger.scope_of(name)
     allowed = believable(limits, scope)
     if seen <= allowed:
         return False

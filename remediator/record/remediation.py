@@ -179,12 +179,16 @@ def follow(record: Remediation, session: Session, patch: PatchNode | None = None
 
 
 def hold(record: Remediation, decision: Decision, now: float) -> Remediation:
-    """Take in what holds the session's next steps; the same record if nothing new does."""
+    """Take in what holds the session's next steps, and what was decided, in words.
+
+    The same record if there is nothing new.
+    """
     status, at = record.status, written(now)
+    sentence = decision.sentence[:MAX_TEXT]
     present = {(one.policy, one.guard): one.reason for one in decision.holds}
     open_ = {(one.policy, one.guard) for one in status.holds if one.until is None}
     if present.keys() == open_:
-        return record
+        return record if sentence == status.sentence else _with(record, sentence=sentence)
     holds = [
         one
         if one.until is not None or (one.policy, one.guard) in present
@@ -197,7 +201,6 @@ def hold(record: Remediation, decision: Decision, now: float) -> Remediation:
         if (policy, guard) not in open_
     ]
     held_by = ", ".join(sorted({guard for _, guard in present}))
-    sentence = decision.sentence[:MAX_TEXT]
     return _with(record, holds=tuple(holds[-MAX_HOLDS:]), held_by=held_by, sentence=sentence)
 
 

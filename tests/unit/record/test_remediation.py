@@ -369,3 +369,12 @@ def test_a_session_id_that_is_no_name_gets_one(text: str) -> None:
     assert name_of(text) == name_of(text)
     assert name_of(text).startswith("session-")
     assert name_of("1a2b3c4d-18c0ffee") == "1a2b3c4d-18c0ffee"
+
+
+def test_the_sentence_is_that_of_the_last_decision_also_while_nothing_holds() -> None:
+    record = begin(session(), node="n1")
+    for said in ("drain by xid-79: Xid 79", "Xid 79", "recovers in 10m"):
+        now = held(sentence=said)
+        record = hold(record, now, AT)
+        assert record.status.sentence == said
+        assert hold(record, now, AT + 1) is record

@@ -25,6 +25,7 @@ from remediator.record.status import (
     STATUS_KEY,
     BreakerStatus,
     BudgetStatus,
+    HoldStatus,
     NodeStatus,
     Status,
     StatusUnreadableError,
@@ -198,7 +199,8 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
         [
             *(_work(one, now) for one in node.work),
             *node.server,
-            *(f"{hold.guard}: {hold.reason}" for hold in node.holds),
+            *(_hold(one, now) for one in node.holds),
+            *(f"{one.policy}: {one.what} in {_span(one.at - now)}" for one in node.dues),
         ]
     )
     if not held and node.phase == _FROZEN:
@@ -213,6 +215,12 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
         look,
         held or "-",
     )
+
+
+def _hold(hold: HoldStatus, now: float) -> str:
+    """Say what holds a step, and when that is looked at again by itself."""
+    again = "" if hold.look_again is None else f" (in {_span(hold.look_again - now)})"
+    return f"{hold.guard}: {hold.reason}{again}"
 
 
 def _work(work: WorkStatus, now: float) -> str:

@@ -151,6 +151,14 @@ NOT_ASKED: Final = Hold("", "order", "waits for its turn")
 """The answer for a policy that was no candidate when the guards were asked."""
 
 
+class Due(NamedTuple):
+    """When a policy goes on by itself that no guard holds: ``what`` comes then, in words."""
+
+    policy: str
+    what: str
+    at: float
+
+
 class NodePhase(StrEnum):
     """Where a node stands, in one word, for ``status`` and metrics."""
 
@@ -187,6 +195,8 @@ class Decision:
     """Per hold: ``policy: step n/m action state``."""
     ended: Session | None = None
     """The session that this decision ends, with the results it had then, for the record."""
+    dues: tuple[Due, ...] = ()
+    """What comes by itself, and when. Holds and work say that of themselves."""
     left: tuple[PolicyHold, ...] = ()
     """Of a session that goes on, the holds that let go, with the results they had then."""
 

@@ -14,6 +14,7 @@ from remediator.decide.decision import (
     NOT_ASKED,
     UNSET,
     Decision,
+    Due,
     Effect,
     Hold,
     NodePhase,
@@ -95,6 +96,7 @@ class Draft:
     """True whether or not anything is written."""
     holds: list[Hold] = field(default_factory=list)
     looks: list[float] = field(default_factory=list)
+    dues: list[Due] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
 
     @property
@@ -114,6 +116,11 @@ class Draft:
         """Ask to be looked at again at a time."""
         if when is not None:
             self.looks.append(when)
+
+    def due(self, policy: str, what: str, when: float) -> None:
+        """State what a policy does by itself at a time, and ask to be looked at then."""
+        self.dues.append(Due(policy, what, when))
+        self.look_at(when)
 
     def hold(self, hold: Hold) -> None:
         """State why something is not done now."""
@@ -204,6 +211,7 @@ class Draft:
             next_look=max(min(self.looks), self.now + SOONEST) if self.looks else None,
             sentence=self._sentence(patch),
             steps=tuple(self.steps),
+            dues=tuple(self.dues),
             ended=self.ended if patch is not None else None,
             left=tuple(self.left) if patch is not None else (),
         )

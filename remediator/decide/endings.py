@@ -191,7 +191,8 @@ def keep_waivers(draft: Draft, look: Look) -> None:
             continue
         due = waiver.at + REMIND_AFTER
         if waiver.reminded or draft.now < due:
-            draft.look_at(None if waiver.reminded else due)
+            if not waiver.reminded:
+                draft.due(waiver.policy, "people are reminded", due)
             kept.append(waiver)
             continue
         kept.append(replace(waiver, reminded=True))

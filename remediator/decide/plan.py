@@ -45,7 +45,7 @@ from remediator.decide.look import (
     untainted,
     unusable_session,
 )
-from remediator.decide.match import MAX_INSTANCES, Match
+from remediator.decide.match import MAX_INSTANCES, Answer, Match
 from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
 from remediator.decide.refusals import REFUSED
@@ -90,6 +90,9 @@ def plan(
         draft.under_way = under_way(facts)
         draft.working = {step.work_class: hold.policy for hold, step in works_of(session)}
     draft.look_at(look.next_look)
+    for name, one in look.matched.items():
+        if one.match.answer is Answer.PENDING and one.match.next_look is not None:
+            draft.due(name, "the fault has lasted long enough", one.match.next_look)
     _plan(draft, look, verdicts, outcomes)
     _tell_refused(draft)
     holding = look.holding

@@ -203,7 +203,7 @@ def _tell(
     outcome = outcomes.get(message_key(session, hold, at))
     deadline = hold.step_since + step.limit
     if outcome is None and now < deadline:
-        draft.look_at(deadline)
+        draft.due(hold.policy, f"no answer to {step.action} in time", deadline)
         draft.effects.append(_telling(draft, session, hold, step, at))
         return hold
     if outcome is not None and outcome.delivered:

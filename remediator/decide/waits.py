@@ -33,7 +33,7 @@ def go_on_waiting(
 
 def _time(draft: Draft, hold: PolicyHold, step: Step, due: float) -> PolicyHold:
     if draft.now < due:
-        draft.look_at(due)
+        draft.due(hold.policy, "the wait is over", due)
         return hold
     return ended(hold, step.action, Result.DONE, draft.now)
 
@@ -54,13 +54,13 @@ def _condition(
         if now >= due:
             note = f"{wanted.type}={fact.status} ({fact.reason})"
             return ended(hold, step.action, Result.DONE, now, note)
-        draft.look_at(due)
+        draft.due(hold.policy, f"{wanted.type}={wanted.status} has lasted long enough", due)
     if draft.world is World.VIRTUAL:
         return _time(draft, hold, step, hold.step_since + assumed_seconds(step.action))
     if now >= deadline:
         note = f"the node did not become {wanted.type}={wanted.status} in time"
         return failed(draft, session, hold, step=step, result=Result.TIMED_OUT, note=note)
-    draft.look_at(deadline)
+    draft.due(hold.policy, f"no {wanted.type}={wanted.status} in time", deadline)
     return hold
 
 

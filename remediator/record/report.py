@@ -25,6 +25,7 @@ from remediator.record.status import (
     STATUS_VERSION,
     BreakerStatus,
     BudgetStatus,
+    DueStatus,
     HoldStatus,
     NodeStatus,
     OutboxStatus,
@@ -184,6 +185,7 @@ def _node(decision: Decision, facts: NodeFacts | None, world: WorldView) -> Node
             )
             for hold in decision.holds
         ),
+        dues=tuple(DueStatus(policy=one.policy, what=one.what, at=one.at) for one in decision.dues),
         next_look=decision.next_look,
         pool=facts.pool if facts else "",
         zone=facts.zone if facts else "",

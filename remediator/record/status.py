@@ -41,6 +41,14 @@ class HoldStatus(_Part, frozen=True, kw_only=True):
     look_again: float | None = None
 
 
+class DueStatus(_Part, frozen=True, kw_only=True):
+    """What a policy does by itself, and when."""
+
+    policy: str
+    what: str
+    at: float
+
+
 class WorkStatus(_Part, frozen=True, kw_only=True):
     """A step that takes time: since when, until when, and its latest line on the progress."""
 
@@ -71,6 +79,8 @@ class NodeStatus(_Part, frozen=True, kw_only=True):
     steps: tuple[str, ...] = ()
     work: tuple[WorkStatus, ...] = ()
     holds: tuple[HoldStatus, ...] = ()
+    dues: tuple[DueStatus, ...] = ()
+    """What comes by itself; of ``holds`` and ``work`` their own times say when they end."""
     next_look: float | None = None
     pool: str = ""
     zone: str = ""

@@ -4,6 +4,7 @@ from remediator.cli.status import render_status, table
 from remediator.record.status import (
     BreakerStatus,
     BudgetStatus,
+    DueStatus,
     HoldStatus,
     NodeStatus,
     OutboxStatus,
@@ -159,6 +160,18 @@ def test_a_node_shows_which_guard_holds_it_and_why() -> None:
     )
     assert row.index("1m1s") == head.index("NEXT LOOK")
     assert more == "... and 4 more nodes, for which there was no room"
+
+
+def test_a_node_shows_what_comes_next_by_itself_and_when() -> None:
+    node = NodeStatus(
+        node="n1",
+        phase="in-session",
+        sentence="...",
+        holds=(HoldStatus(policy="p", guard="recovery", reason="clear", look_again=NOW + 600),),
+        dues=(DueStatus(policy="q", what="the wait is over", at=NOW + 240),),
+    )
+    row = lines(nodes=(node,))[-1]
+    assert row.endswith("recovery: clear (in 10m); q: the wait is over in 4m")
 
 
 def test_a_table_of_one_column() -> None:

@@ -25,5 +25,5 @@ def test_the_demo_sees_the_node_cordoned_and_back() -> None:
     assert "tainted gpu-remediator.io/unhealthy=overheating:NoSchedule" in done.stdout
     assert "held by a PodDisruptionBudget: inference/llm-0" in done.stdout
     assert "condition Drained=True" in done.stdout
-    assert "BREAKER OPEN gpu-fallen-off-bus" in done.stdout
+    assert "BREAKER OPEN agents/all" in done.stdout
     assert "no taint, after 2s of being cool" in done.stdout

@@ -168,10 +168,6 @@ class Outbox:
         """Return those that messages are under way about."""
         return {conversation(one.message) for one in self._pending.values()}
 
-    def replace_channels(self, channels: Mapping[str, Channel]) -> None:
-        """Use these from now on, also for messages under way."""
-        self._channels = channels
-
     def submit(self, message: SendMessage, *, dry_run: bool, created: float | None = None) -> bool:
         """Take a message. Returns at once; False if its key was taken before.
 

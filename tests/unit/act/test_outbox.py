@@ -341,19 +341,6 @@ async def test_an_unknown_channel_is_named_with_those_that_exist() -> None:
     assert "no channel 'onkall'; RemediatorConfig has: a, log" in reports[0].outcome.note
 
 
-async def test_channels_replaced_meanwhile_take_over_what_is_under_way() -> None:
-    down, up = FakeChannel(lambda _: RetryLaterError("down")), FakeChannel()
-    outbox, reports = make(a=down)
-    async with running(outbox):
-        outbox.submit(message(1), dry_run=False)
-        await asyncio.sleep(30)
-        outbox.replace_channels({"a": up})
-        await asyncio.sleep(120)
-
-    assert len(up.arrived) == 1
-    assert [report.outcome.delivered for report in reports] == [True]
-
-
 async def test_beyond_its_capacity_a_message_fails_at_once_and_the_others_do_not() -> None:
     channel = FakeChannel()
     outbox, reports = make(a=channel, capacity=2)

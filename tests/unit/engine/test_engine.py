@@ -526,6 +526,18 @@ async def test_a_deleted_node_ends_its_session_and_people_are_told(world: Run) -
         assert "uid-n1" not in it.real.decisions
 
 
+async def test_a_write_to_a_node_that_is_gone_is_not_repeated(world: Run) -> None:
+    async with world(nodes=2, budgets=[{"maxUnavailable": 1, "per": "cluster"}]) as it:
+        node = it.server.put("n1", XID)
+        del it.server.nodes["n1"]  # and the watch has not said so yet
+        await asyncio.sleep(300)
+        assert it.server.attempts == 1
+        it.fleet.on_event(node, None)
+        it.server.put("n2", XID)
+        await asyncio.sleep(1)
+        assert it.cordoned("n2"), "its place is free"
+
+
 async def test_what_a_message_came_to_is_recorded(world: Run) -> None:
     async with world() as it:
         it.policy(steps=[{"cordon": {}}, {"notify": {"to": ["log"]}, "onFailure": "hold"}])

@@ -162,7 +162,7 @@ class JobWorker:
             pods = await self._objects.select(POD, namespace, {MADE_LABEL: name})
         except ApiError as error:
             return f"its log cannot be read: {error}"
-        for pod, container in [(pod, one) for pod in pods for one in speakers(pod)]:
+        for pod, container in [(one, name) for one in pods for name in speakers(one)]:
             try:
                 text = await self._objects.log_end(
                     namespace, pod["metadata"]["name"], container, lines=LOG_LINES

@@ -27,7 +27,7 @@ import structlog
 
 from remediator.act.drain.plan import Pass, Past, plan
 from remediator.act.drain.rate import EvictionRate
-from remediator.act.drain.replies import Attempt, Reply, attempt, meaning
+from remediator.act.drain.replies import LAST, Attempt, Reply, attempt, meaning
 from remediator.act.drain.report import Progress, ending, line
 from remediator.act.drain.view import Pods, Watch
 from remediator.kube.errors import ApiError
@@ -375,7 +375,7 @@ class _Run:
             await send(pod, grace=request.grace)
         except ApiError as error:
             reply, message = meaning(error)
-            retry_after = float(getattr(error, "retry_after", 0.0))
+            retry_after = min(LAST, float(getattr(error, "retry_after", 0.0)))
         if reply is Reply.THROTTLED:
             self._has.rate.pause(max(1.0, retry_after))
         self._attempts[pod.uid] = attempt(

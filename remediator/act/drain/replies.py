@@ -61,6 +61,8 @@ _FIRST: Final = {
 }
 """Seconds until the first repetition; each further one waits twice as long."""
 LAST: Final = 60.0
+"""Seconds of the longest wait, also where the server's ``Retry-After`` asks for a longer one: it
+would hold all drains, and what it is about may be over much sooner."""
 
 
 class Attempt(NamedTuple):

@@ -86,7 +86,13 @@ class DrainWorker:
         return Outcome(key=work.key, delivered=end.done, late=end.late, note=end.note)
 
     async def stop(self, work: Work) -> None:
-        """Say that nobody drains the node any more. What was evicted stays so."""
+        """Say that nobody drains the node any more. What was evicted stays so.
+
+        Behind its deadline a drain was not called off: it has failed.
+        """
+        now = self._drainer.now()
+        if self._observer is not None and now >= work.deadline:
+            self._observer.drained(now - work.since, done=False)
         await self._marks.set(work.node, work.uid, CLEARED)
 
     def _health(self, work: Work) -> Health:

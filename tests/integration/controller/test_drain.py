@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,60 @@ def test_a_blocker_is_named_in_status_and_condition(
         lambda: "db-budget" in (condition(site, node, "DrainInProgress") or ("", "", ""))[2],
         "the blocker in the condition",
     )
+
+
+def series(replica: Replica, name: str) -> dict[str, float]:
+    """What a controller says of a metric, by its labels; zeros left out."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{replica.port}/metrics", timeout=5) as page:
+        lines = page.read().decode().splitlines()
+    found = [
+        line.removeprefix(name).rsplit(" ", 1) for line in lines if line.startswith(f"{name}{{")
+    ]
+    return {labels: float(value) for labels, value in found if float(value)}
+
+
+def test_metrics_say_what_blocks_what_was_answered_and_how_long_it_took(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=STEPS)
+    node, pod = blocked_node(site)
+    gone = site.cluster.create_pod(node=node, running=True)
+    replica = run()
+    site.says(node, 79)
+    site.wait(
+        lambda: series(replica, "drain_blocked_pods") == {'{cause="PodDisruptionBudget"}': 1.0},
+        "the blocker",
+    )
+    answers = series(replica, "evictions_total")
+    assert answers['{result="accepted"}'] == 1.0
+    assert answers['{result="budget"}'] >= 1.0
+    assert set(answers) == {'{result="accepted"}', '{result="budget"}'}
+    assert gone not in site.cluster.pods()
+    assert series(replica, "drain_duration_seconds_count") == {}
+
+    relax(site)
+    site.wait(lambda: ("drain", "done") in results(site, node), "the drain's result")
+    assert pod not in site.cluster.pods()
+    assert series(replica, "drain_duration_seconds_count") == {'{result="done"}': 1.0}
+    (seconds,) = series(replica, "drain_duration_seconds_sum").values()
+    assert seconds > 0
+    assert series(replica, "drain_blocked_pods") == {}, "it has ended"
+    assert series(replica, "evictions_total")['{result="accepted"}'] == 2.0
+
+
+def test_a_drain_that_runs_out_of_time_counts_as_failed(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    site.policy(steps=[STEPS[0], {**STEPS[1], "timeout": "2s"}])
+    node, _ = blocked_node(site)
+    replica = run()
+    site.says(node, 79)
+    site.wait(lambda: ("drain", "timed-out") in results(site, node), "the deadline")
+    site.wait(
+        lambda: series(replica, "drain_duration_seconds_count") == {'{result="failed"}': 1.0},
+        "the metric",
+    )
+    assert series(replica, "drain_blocked_pods") == {}
 
 
 def test_a_partial_drain_is_a_failed_one(site: Site, run: Callable[..., Replica]) -> None:

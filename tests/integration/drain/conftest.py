@@ -144,6 +144,14 @@ async def client(cluster: Cluster) -> AsyncIterator[ApiClient]:
 
 
 @pytest.fixture
+async def admin(cluster: Cluster) -> AsyncIterator[ApiClient]:
+    """As somebody who may delete pods."""
+    kubeconfig = cluster.kubeconfig_for(cluster.plane.admin_token)
+    async with connect(await load_config(kubeconfig=str(kubeconfig))) as client:
+        yield client
+
+
+@pytest.fixture
 async def drain(client: ApiClient, yard: Yard) -> AsyncIterator[Callable[..., Run]]:
     """Begin a drain of the yard's node: `drain(api=None, since=now, **spec)`."""
     runs: list[Run] = []

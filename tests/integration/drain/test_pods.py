@@ -11,6 +11,7 @@ from remediator.act.drain.plan import Cause
 
 
 if TYPE_CHECKING:
+    from remediator.kube.client import ApiClient
     from tests.integration.drain.conftest import Run, Yard
 
 
@@ -60,6 +61,31 @@ async def test_what_always_stays(
     assert yard.there(pod)
     assert not yard.terminating(pod)
     assert yard.evictions() == []
+
+
+@pytest.mark.parametrize("past", [False, True])
+async def test_containers_get_the_grace_period_that_the_drain_says(
+    yard: Yard, drain: Begin, admin: ApiClient, *, past: bool
+) -> None:
+    pod = yard.pod(grace=30)
+    rules = [{"deleteAfter": {"timeout": "0s"}}] if past else []
+    run = drain(api=admin, gracePeriod="7s", pods=rules)
+    await run.until(lambda: yard.terminating(pod))
+    name = pod.partition("/")[2]
+    assert yard.cluster.pod(name)["metadata"]["deletionGracePeriodSeconds"] == 7
+    assert bool(yard.evictions(pod)) is not past
+    yard.end(pod)
+    assert (await run.end()).clean
+
+
+async def test_without_one_each_pod_keeps_its_own(yard: Yard, drain: Begin) -> None:
+    pod = yard.pod(grace=30)
+    run = drain()
+    await run.until(lambda: yard.terminating(pod))
+    name = pod.partition("/")[2]
+    assert yard.cluster.pod(name)["metadata"]["deletionGracePeriodSeconds"] == 30
+    yard.end(pod)
+    assert (await run.end()).clean
 
 
 async def test_pods_of_a_daemon_set_stay(yard: Yard, drain: Begin) -> None:

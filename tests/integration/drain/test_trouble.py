@@ -10,7 +10,7 @@ import pytest
 
 from remediator.act.drain.engine import Health
 from remediator.act.drain.plan import Cause
-from remediator.kube.client import ApiClient, connect, load_config
+from remediator.kube.client import ApiClient, connect
 from remediator.kube.config import ApiConfig
 from testbed.faultproxy import Answer, Drop, FaultProxy
 
@@ -37,14 +37,6 @@ async def proxy(cluster: Cluster) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def proxied(proxy: FaultProxy) -> AsyncIterator[ApiClient]:
     async with connect(ApiConfig(proxy.url), timeout=2.0) as client:
-        yield client
-
-
-@pytest.fixture
-async def admin(cluster: Cluster) -> AsyncIterator[ApiClient]:
-    """As somebody who may delete pods."""
-    kubeconfig = cluster.kubeconfig_for(cluster.plane.admin_token)
-    async with connect(await load_config(kubeconfig=str(kubeconfig))) as client:
         yield client
 
 

@@ -18,6 +18,7 @@ from remediator.decide.decision import Hold
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts
 from remediator.decide.instances import gone, in_first_answer, sources_of
 from remediator.decide.ledger import Ledger
+from remediator.decide.look import takes_capacity
 from remediator.decide.match import Answer, Match
 from remediator.decide.session import Session
 from remediator.decide.storms import Matching, Recent, Watch
@@ -152,7 +153,8 @@ def _count(
 ) -> tuple[str, ...]:
     """Count one new match; return the names of the breakers that this opened.
 
-    What one breaker has stopped already does not open the next one as well.
+    What one breaker has stopped already does not open the next one as well. A policy that only
+    tells counts for itself alone: one job that crashes on many nodes is no doubt of their agents.
     """
     policy, storms = active.policy, ledger.storms
     if any(source in ledger.breakers for source in sources):
@@ -160,7 +162,8 @@ def _count(
     watch = storms.watches[policy.name]
     limits, common = limits_of(active, ledger), ledger.cluster.breaker
     _forget_older(watch.recent, now - max(limits.window, common.window))
-    storms.count(watch, uid, Recent(now, sources))
+    counting = sources if takes_capacity(policy.plan) else ()
+    storms.count(watch, uid, Recent(now, counting))
     if policy.name in ledger.breakers:
         return ()
     seen = len(watch.recent)
@@ -174,7 +177,7 @@ def _count(
     since = now - common.window
     return tuple(
         source
-        for source in sources
+        for source in counting
         if _opens(source, len(storms.newly_on(source, since)), common, ledger, now)
     )
 

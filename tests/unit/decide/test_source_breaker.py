@@ -103,6 +103,17 @@ def test_what_the_breaker_of_a_policy_stopped_is_no_storm_of_the_source_as_well(
     assert in_session(made) == ["n10"]
 
 
+def test_a_policy_that_only_tells_counts_for_itself_alone() -> None:
+    told = policy("told", when=[{"xid": {"codes": [31]}}], steps=[{"event": {}}])
+    made = fleet(told)
+    for i in range(4):
+        made.fault(xid(31), name=f"n{i:02}")
+    made.decide()
+    spread(made, range(10, 13))
+    assert not made.ledger.breakers
+    assert {"n10", "n11", "n12"} <= set(in_session(made))
+
+
 def test_other_sources_are_not_stopped_by_it() -> None:
     fell = policy("fell", when=[{"alert": {"name": "GpuFell"}}])
     made = fleet(fell)

@@ -35,6 +35,7 @@ class Match:
     ``fresh``: it rests on facts whose writer is alive. ``next_look``: when the answer may
     change without any new fact. ``doubt``: why a source that it rests on cannot be trusted
     now, "" if all can. ``silenced``: alerts that the policy names and people silenced.
+    ``error``: how an expression failed, so that nobody knows; "" if none did.
     """
 
     answer: Answer
@@ -45,6 +46,7 @@ class Match:
     next_look: float | None = None
     doubt: str = ""
     silenced: tuple[str, ...] = ()
+    error: str = ""
 
     @property
     def holds(self) -> bool:
@@ -69,6 +71,7 @@ def all_of(parts: Sequence[Match]) -> Match:
         next_look=_soonest(parts),
         doubt=next((part.doubt for part in parts if part.doubt), ""),
         silenced=_silenced(parts),
+        error=_error(parts),
     )
 
 
@@ -91,6 +94,7 @@ def any_of(entries: Sequence[Match]) -> Match:
         next_look=_soonest(entries),
         doubt="" if any(not entry.doubt for entry in best) else best[0].doubt,
         silenced=_silenced(entries),
+        error=_error(entries),
     )
 
 
@@ -114,6 +118,10 @@ def severity_rank(severity: Severity) -> int:
 
 def _soonest(parts: Sequence[Match]) -> float | None:
     return min((one.next_look for one in parts if one.next_look is not None), default=None)
+
+
+def _error(parts: Sequence[Match]) -> str:
+    return next((part.error for part in parts if part.error), "")
 
 
 def _silenced(parts: Sequence[Match]) -> tuple[str, ...]:

@@ -193,6 +193,8 @@ class Decision:
     sentence: str = ""
     steps: tuple[str, ...] = field(default=())
     """Per hold: ``policy: step n/m action state``."""
+    failed: tuple[tuple[str, str], ...] = ()
+    """Policies whose expression failed on the node, so that nobody knows, each with how."""
     ended: Session | None = None
     """The session that this decision ends, with the results it had then, for the record."""
     dues: tuple[Due, ...] = ()

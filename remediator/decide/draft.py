@@ -195,7 +195,12 @@ class Draft:
         """Return where a policy's people are told: its notify steps, or ``alertsTo``."""
         return plan.channels or self.ledger.cluster.alerts_to
 
-    def finish(self, matched: tuple[str, ...], reasons: tuple[str, ...]) -> Decision:
+    def finish(
+        self,
+        matched: tuple[str, ...],
+        reasons: tuple[str, ...],
+        failed: tuple[tuple[str, str], ...] = (),
+    ) -> Decision:
         """Return the decision: the patch before all that is true only once it is written."""
         patch = self._patch()
         told = (*self.effects, *self.works)
@@ -212,6 +217,7 @@ class Draft:
             sentence=self._sentence(patch),
             steps=tuple(self.steps),
             dues=tuple(self.dues),
+            failed=failed,
             ended=self.ended if patch is not None else None,
             left=tuple(self.left) if patch is not None else (),
         )

@@ -6,6 +6,7 @@ them; when a filter no longer holds, the session goes on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from remediator.decide.answer import CLEAR, UNKNOWN, Answer, Match
@@ -49,8 +50,8 @@ def cel(text: str, facts: NodeFacts, now: float) -> Match:
     """Say whether an expression gives true; where it fails, nobody knows."""
     try:
         return Match(Answer.HOLDS) if holds(text, variables(facts, now)) else CLEAR
-    except (ExpressionError, ValueError):
-        return UNKNOWN
+    except (ExpressionError, ValueError) as error:
+        return replace(UNKNOWN, error=str(error))
 
 
 def variables(facts: NodeFacts, now: float) -> dict[str, Any]:

@@ -60,12 +60,21 @@ def match(
 
 
 def match_entry(entry: Clauses, facts: NodeFacts, now: float, cluster: ClusterFacts) -> Match:
-    """Evaluate one entry: all its keys must hold."""
+    """Evaluate one entry: all its keys must hold.
+
+    An expression is asked last, and only where all else holds: it is dear, and where no fault
+    is, its failure would mean nothing.
+    """
     given = entry.given
     if len(given) == 1:
         key, clause = given[0]
         return _EVALUATE[key](clause, facts, cluster, now)
-    return all_of([_EVALUATE[key](clause, facts, cluster, now) for key, clause in given])
+    found = all_of(
+        [_EVALUATE[key](clause, facts, cluster, now) for key, clause in given if key != "cel"]
+    )
+    if entry.cel is None or found.answer < Answer.PENDING:
+        return found
+    return all_of([found, filter_clauses.cel(entry.cel, facts, now)])
 
 
 def _all(entries: Sequence[Clauses], facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:

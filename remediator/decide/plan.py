@@ -102,6 +102,9 @@ def plan(
     decision = draft.finish(
         matched=tuple(one.active.policy.name for one in holding),
         reasons=tuple(dict.fromkeys(said for one in holding for said in one.match.reasons)),
+        failed=tuple(
+            (name, one.match.error) for name, one in look.matched.items() if one.match.error
+        ),
     )
     if ledger.refusals.known(facts.uid) and not _wants_to_write(decision):
         ledger.refusals.forget(facts.uid)

@@ -96,7 +96,7 @@ def _entry(
 
 
 def _why(found: Match) -> str:
-    return ", ".join(found.reasons)
+    return ", ".join(found.reasons) or found.error
 
 
 def _asked(value: Any) -> str:

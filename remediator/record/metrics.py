@@ -75,6 +75,12 @@ class Metrics:
             ["policy", "guard", "mode"],
             registry=registry,
         )
+        self.expression_failures = Counter(
+            "remediation_expression_failures",
+            "Times that a policy's expression (cel) began to fail on a node, or failed otherwise.",
+            ["policy"],
+            registry=registry,
+        )
         self.budget_used = Gauge(
             "remediation_budget_used",
             "Nodes unavailable now in a scope (cluster, pool/NAME, zone/NAME), by anyone; by mode"
@@ -258,7 +264,11 @@ class Metrics:
         self.detect_to_cordon.observe(max(0.0, seconds))
 
     def decided(self, before: Decision | None, now: Decision, *, dry_run: bool) -> None:
-        """Count the guards that newly hold."""
+        """Count the guards that newly hold, and the expressions that newly fail."""
+        known = before.failed if before is not None else ()
+        for policy, said in now.failed:
+            if (policy, said) not in known:
+                self.expression_failures.labels(policy).inc()
         for hold in new_holds(before, now):
             self.blocked.labels(hold.policy, hold.guard, mode_of(dry_run)).inc()
 

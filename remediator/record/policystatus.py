@@ -19,6 +19,7 @@ from remediator.record.status import NodeStatus, PolicyStatus
 MAX_NODES: Final = 20
 MAX_TEXT: Final = 2000
 ACCEPTED: Final = "Accepted"
+EXPRESSION_FAILED: Final = "ExpressionFailed"
 
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 
@@ -26,7 +27,11 @@ Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 class Condition(Model):
     """Kubernetes' condition."""
 
-    type: str = Field(description="`Accepted`: the newest version of the policy is in force.")
+    type: str = Field(
+        description="`Accepted`: the newest version of the policy is in force."
+        " `ExpressionFailed`: its expression fails on nodes, where it is not known whether it"
+        " matches; there while it does."
+    )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
     reason: str = Field(description="Why, in one word.")
     message: str = Field(default="", description="Why, in words.")
@@ -75,7 +80,7 @@ def policy_object_status(
     problems: Sequence[Problem],
     policy: PolicyStatus | None,
     nodes: Sequence[NodeStatus],
-    before: Mapping[str, str],
+    before: Mapping[str, Mapping[str, str]],
     now: str,
 ) -> PolicyObjectStatus:
     """Return the status of one object.
@@ -86,34 +91,45 @@ def policy_object_status(
         problems: of its newest version.
         policy: the version in force, None if there is none.
         nodes: all nodes of the status document.
-        before: ``status`` and ``lastTransitionTime`` of its condition until now.
+        before: its conditions until now, by type, as Kubernetes shows them.
         now: RFC 3339.
     """
-    verdict, reason, message = judged(problems, in_force=policy is not None)
-    since = before.get("lastTransitionTime") if before.get("status") == verdict else None
+    said = {ACCEPTED: judged(problems, in_force=policy is not None)}
+    if policy is not None and policy.expression_failures:
+        said[EXPRESSION_FAILED] = ("True", "Failed", policy.expression_error[:MAX_TEXT])
     mine = [
         one for one in nodes if name in one.policies or any(h.policy == name for h in one.holds)
     ]
     guards = sorted({h.guard for one in mine for h in one.holds if h.policy == name})
-    condition = Condition.model_validate(
-        {
-            "type": ACCEPTED,
-            "status": verdict,
-            "reason": reason,
-            "message": message,
-            "observedGeneration": generation,
-            "lastTransitionTime": since or now,
-        }
-    )
     return PolicyObjectStatus.model_validate(
         {
             "observedGeneration": generation,
-            "conditions": (condition,),
+            "conditions": tuple(
+                _condition(kind, one, generation, before.get(kind, {}), now)
+                for kind, one in said.items()
+            ),
             "version": policy.version if policy else "",
             "effectiveMode": policy.effective_mode if policy else "",
             "matchedNodes": policy.matching if policy else 0,
             "heldBy": ", ".join(guards),
             "nodes": tuple(_node(one, name) for one in mine[:MAX_NODES]),
+        }
+    )
+
+
+def _condition(
+    kind: str, said: tuple[str, str, str], generation: int, before: Mapping[str, str], now: str
+) -> Condition:
+    status, reason, message = said
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return Condition.model_validate(
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since or now,
         }
     )
 

@@ -126,15 +126,16 @@ class PolicyStatuses:
             problems=state.problems,
             policy=in_force,
             nodes=document.nodes,
-            before=_condition(one.status),
+            before=_conditions(one.status),
             now=written(self._now()),
         ).model_dump(mode="json", by_alias=True)
         return None if made == _known(one.status) else made
 
 
-def _condition(status: Mapping[str, Any]) -> Mapping[str, str]:
-    first = next(iter(status.get("conditions") or ()), None)
-    return first if isinstance(first, dict) else {}
+def _conditions(status: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
+    """Return the conditions that are there, by type."""
+    known = status.get("conditions") or ()
+    return {one["type"]: one for one in known if isinstance(one, dict) and "type" in one}
 
 
 def _known(status: Mapping[str, Any]) -> dict[str, Any]:

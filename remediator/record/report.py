@@ -99,6 +99,7 @@ def build_status(
     settling = ledger.started + ledger.cluster.settling
     nodes = [one for world in worlds for one in _nodes(world, real, facts)]
     nodes.sort(key=lambda node: (node.node, node.dry_run))
+    policies = (*_policies(worlds, around.sources, ledger.cluster.mode), *around.idle)
     return Status(
         version=STATUS_VERSION,
         time=now,
@@ -117,10 +118,10 @@ def build_status(
         budgets=tuple(one for world in worlds for one in _budgets(world)),
         rates=tuple(one for world in worlds for one in _rates(world, now)),
         breakers=tuple(one for world in worlds for one in _breakers(world, now)),
-        policies=(*_policies(worlds, around.sources, ledger.cluster.mode), *around.idle),
+        policies=policies,
         policy_problems=around.problems,
         outbox=around.outbox,
-        notes=around.notes,
+        notes=(*around.notes, *_failing(policies)),
     )
 
 
@@ -318,6 +319,10 @@ def _policies(
     found: dict[str, PolicyStatus] = {}
     for world in worlds:
         matching = Counter(name for one in world.decisions.values() for name in one.matched)
+        failed = {
+            name: (one.node, said) for one in world.decisions.values() for name, said in one.failed
+        }
+        failing = Counter(name for one in world.decisions.values() for name, _ in one.failed)
         for name, active in world.policies.items():
             own = active.policy.spec.mode
             found[name] = PolicyStatus(
@@ -328,9 +333,21 @@ def _policies(
                 loaded_at=active.loaded_at,
                 source=sources.get(name, ""),
                 matching=matching[name],
+                expression_failures=failing[name],
+                expression_error="on {}: {}".format(*failed[name]) if name in failed else "",
             )
     for name in sorted(found):
         yield found[name]
+
+
+def _failing(policies: Iterable[PolicyStatus]) -> Iterator[str]:
+    """Say which expressions fail: nobody knows there whether the policy means the node."""
+    for one in policies:
+        if one.expression_failures:
+            yield (
+                f"policy {one.name}: its expression fails on {one.expression_failures} nodes, where"
+                f" it is not known whether it matches, such as {one.expression_error}"
+            )
 
 
 def _pause(pause: Pause | None) -> PauseStatus | None:

@@ -153,6 +153,10 @@ class PolicyStatus(_Part, frozen=True, kw_only=True):
     """File it came from."""
     matching: int = 0
     """Nodes that it matches now."""
+    expression_failures: int = 0
+    """Nodes on which its expression fails now, so that nobody knows whether it matches."""
+    expression_error: str = ""
+    """How it fails, on one of them."""
 
 
 class PolicyProblem(_Part, frozen=True, kw_only=True):

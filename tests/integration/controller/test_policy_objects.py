@@ -225,3 +225,31 @@ def test_a_kind_that_is_deleted_takes_its_policies_and_nothing_else(
     site.wait(objects.served, "the kind")
     objects.create("of-an-object", when=[{"xid": {"codes": [48]}}])
     site.wait(lambda: len(in_force(site)) == 2, "the new object")
+
+
+def test_an_expression_that_fails_is_a_condition_while_it_does(
+    objects: Objects, run: Callable[..., Replica]
+) -> None:
+    site, node = objects.site, objects.site.node()
+    objects.create(when=[{"xid": {"codes": [79]}, "cel": 'labels["tier"] == "prod"'}])
+    run(policies_from="crds")
+    site.wait(lambda: objects.accepted() == "True InForce", "the policy")
+    site.says(node, 79)
+
+    def failure() -> Json | None:
+        known = objects.status().get("conditions", [])
+        return next((one for one in known if one["type"] == "ExpressionFailed"), None)
+
+    found = site.wait(failure, "the condition")
+    assert found["status"] == "True"
+    assert node in found["message"]
+    assert "tier" in found["message"]
+    assert any("its expression fails on 1 nodes" in one for one in site.status()["notes"])
+
+    site.cluster.api.patch(
+        f"/api/v1/nodes/{node}",
+        {"metadata": {"labels": {"tier": "prod"}}},
+        content_type=MERGE_PATCH,
+    )
+    site.wait(lambda: site.cordoned(node), "cordon")
+    site.wait(lambda: objects.accepted() == "True InForce" and not failure(), "its end")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from node_agent.contract import Fault
 from remediator.decide.match import Answer, instance_answer, match
 from remediator.decide.session import DAY, History
-from tests.unit.decide.build import SEEN, START, condition, node, policy, xid
+from tests.unit.decide.build import SEEN, START, Bench, condition, node, policy, xid
 
 
 def episodes(*hours: float, code: int = 94, pci: str = "0000:9b:00.0", count: int = 0) -> Fault:
@@ -142,3 +142,34 @@ def cel(text: str) -> Any:
 def test_an_expression_filters_and_where_it_fails_nobody_knows(text: str, answer: Answer) -> None:
     facts = node(faults=(xid(),), pool="h100", history=History(attempts=(START - 5,)))
     assert match(cel(text), facts, START).answer is answer
+
+
+FAILS = 'labels["absent"] == "true"'
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        [{"xid": {"codes": [79]}, "cel": FAILS}],
+        [{"xid": {"codes": [48]}}, {"any": [{"xid": {"codes": [79]}, "cel": FAILS}]}],
+    ],
+)
+def test_an_expression_that_fails_is_said_for_as_long_as_it_does(when: Any) -> None:
+    bench = Bench(policy(when=when))
+    bench.see(node(faults=(xid(),)))
+    (decision,) = bench.decide()
+    ((name, said),) = decision.failed
+    assert (name, "absent" in said) == ("bus", True)
+    assert not bench.cordoned()
+    bench.change(labels={"absent": "true"})
+    (decision,) = bench.decide()
+    assert not decision.failed
+    assert bench.cordoned()
+
+
+def test_an_expression_is_asked_only_where_all_else_holds() -> None:
+    well = match(cel(FAILS), node(), START)
+    assert (well.answer, well.error) == (Answer.CLEAR, "")
+    waits = policy(when=[{"condition": {"type": "K", "for": "1h"}, "cel": FAILS}])
+    facts = node(conditions={"K": condition("K", "True")})
+    assert match(waits, facts, START).error, "what will hold is asked, so that it is known before"

@@ -1,5 +1,7 @@
 """Metrics: the documented names, bounded labels, and gauges that follow the status."""
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -98,6 +100,16 @@ def test_a_hold_counts_when_it_begins_not_each_time_it_is_looked_at() -> None:
         value(metrics, "remediation_blocked_total", policy="bus", guard="budget", mode="enforce")
         == 2.0
     )
+
+
+def test_an_expression_that_fails_counts_when_it_begins_or_fails_otherwise() -> None:
+    metrics = make()
+    well = Decision(node="n1", uid="u", phase=NodePhase.WELL)
+    key, division = (replace(well, failed=(("bus", said),)) for said in ("no key", "division"))
+    for before, now in ((None, key), (key, key), (key, division), (division, well), (well, key)):
+        metrics.decided(before, now, dry_run=False)
+
+    assert value(metrics, "remediation_expression_failures_total", policy="bus") == 3.0
 
 
 def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:

@@ -311,3 +311,16 @@ def test_a_document_fits_and_leaves_out_the_least_urgent(
     if any(node.phase == NodePhase.MATCHED for node in read.nodes):
         listed = {node.node for node in read.nodes}
         assert all(n.node in listed for n in nodes if n.phase == NodePhase.FROZEN)
+
+
+def test_an_expression_that_fails_is_a_note_and_counted_at_its_policy() -> None:
+    facts = [node(i) for i in range(3)]
+    failed = (("bus", "no such key: 'tier'"),)
+    decisions = [decision(i, NodePhase.WELL, **({"failed": failed} if i else {})) for i in range(3)]
+    status = build(world(*decisions, facts=facts, policies=(policy(), policy("ecc"))), facts)
+    found = {one.name: one.expression_failures for one in status.policies}
+    assert found == {"bus": 2, "ecc": 0}
+    (note,) = status.notes
+    assert "policy bus: its expression fails on 2 nodes" in note
+    assert "such as on n2: no such key: 'tier'" in note
+    assert not status.nodes

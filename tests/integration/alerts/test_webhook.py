@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from testbed.monitoring import Pair
 from testbed.processes import free_port
@@ -133,8 +134,12 @@ def test_the_leader_is_the_one_endpoint_of_the_service(
 ) -> None:
     site.config(alertmanagers=[main(pair)], webhook=hook.spec)
     site.policy("fallen", when=[{"alert": {"name": ALERT}}])
-    first = run(identity="one", webhook_listen=hook.listen, pod_ip="10.9.8.7")
-    site.wait(lambda: _endpoints(site) == [("10.9.8.7", hook.port)], "the first leader")
+    with capture_logs() as logs:
+        first = run(identity="one", webhook_listen=hook.listen, pod_ip="10.9.8.7")
+        site.wait(lambda: _endpoints(site) == [("10.9.8.7", hook.port)], "the first leader")
+        site.wait(lambda: [one for one in logs if one.get("action") == "announce"], "its line")
+    (line,) = [one for one in logs if one.get("action") == "announce"]
+    assert (line["result"], line["after"]) == ("done", {"leads": "one"})
     other = Hook(site.folder)
     run(identity="two", webhook_listen=other.listen, pod_ip="10.9.8.8")
     time.sleep(1)

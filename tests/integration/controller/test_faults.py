@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from remediator.record.control import CONTROL_CONFIGMAP, RESET_PREFIX, BreakerReset, write_reset
 from testbed.faultproxy import Action, Answer, Drop, FaultProxy, Hang
@@ -117,7 +118,15 @@ def test_an_answered_reset_does_not_stay_to_close_a_later_breaker(
     site.node()
     run(server=proxy.url)
     site.wait(lambda: site.status().get("gpuNodes") == 1, "first status")
-    control(site, write_reset("xid-79", BreakerReset(by="alice", at="t1", keep=True)))
     key = RESET_PREFIX + "xid-79"
-    site.wait(lambda: key not in (site.cluster.configmap(CONTROL_CONFIGMAP) or {}), "its removal")
+    with capture_logs() as logs:
+        control(site, write_reset("xid-79", BreakerReset(by="alice", at="t1", keep=True)))
+        site.wait(
+            lambda: key not in (site.cluster.configmap(CONTROL_CONFIGMAP) or {}), "its removal"
+        )
+        site.wait(lambda: [one for one in logs if one.get("result") == "done"], "the audit line")
     assert refusals.hits == 2
+    lines = [one for one in logs if one.get("action") == "reset-breaker"]
+    assert [one["result"] for one in lines] == ["unknown", "unknown", "done"]
+    assert "alice" in lines[-1]["before"][key]
+    assert lines[-1]["after"] == {key: None}

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from remediator.act.made import Templates
-from remediator.act.sweep import sweep
+from remediator.act.sweep import UNWANTED, sweep
 from remediator.kube.access import access_of
 from remediator.kube.errors import Forbidden
 from remediator.kube.lease import NotLeading
@@ -36,6 +37,7 @@ class Objects:
         self.jobs = list(jobs)
         self.asked: list[str] = []
         self.deleted: list[tuple[str, str]] = []
+        self.said: dict[str, Any] = {}
         self.error: Exception | None = None
 
     async def select(self, _kind: Any, namespace: str, labels: Any) -> list[dict[str, Any]]:
@@ -47,6 +49,7 @@ class Objects:
 
     async def delete(self, _kind: Any, _namespace: str, name: str, *, uid: str) -> None:
         self.deleted.append((name, uid))
+        self.said = structlog.contextvars.get_contextvars()
 
 
 async def swept(folder: Path, objects: Objects) -> int:
@@ -76,6 +79,8 @@ async def test_only_a_running_job_that_its_known_node_does_not_want_goes(tmp_pat
     ((name, uid),) = objects.deleted
     assert name.startswith("unwanted-")
     assert uid == "uid-unwanted"
+    assert objects.said == {"node": "well", "key": "k2", "why": UNWANTED}, "for the audit log"
+    assert structlog.contextvars.get_contextvars() == {}
     assert objects.asked == ["resets"], "where templates of Jobs are, and nowhere else"
 
 

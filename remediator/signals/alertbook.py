@@ -148,7 +148,8 @@ class AlertBook:
         entry.missed[peer] = entry.missed.get(peer, 0) + 1
         if entry.missing_since is None:
             entry.missing_since = now
-        if peer in entry.suppressed_by and len(self._peers) > 1:
+        gone_here = entry.missed[peer] >= POLLS_WITHOUT  # one poll alone proves nothing
+        if gone_here and peer in entry.suppressed_by and len(self._peers) > 1:
             entry.suppressed_by -= {peer}
             self._changed.add(identity)
         if self._gone(entry, now):

@@ -158,7 +158,8 @@ def test_an_alert_is_never_gone_before_two_good_polls_of_every_peer_in_a_row(
             one = Alert(identity=FAULT, starts_at=0.0, suppressed=what == "suppressed")
             book.polled(peer, () if what == "without" else (one,), float(now))
             without[peer] = without[peer] + 1 if what == "without" else 0
-            suppressed[peer] = what == "suppressed"
+            lasts = what == "without" and suppressed[peer] and without[peer] < 2
+            suppressed[peer] = what == "suppressed" or lasts
             there = there or what != "without"
             if what == "without" and there and all(count >= 2 for count in without.values()):
                 there = False
@@ -167,3 +168,4 @@ def test_an_alert_is_never_gone_before_two_good_polls_of_every_peer_in_a_row(
             assert book.entries[FAULT].suppressed == any(suppressed.values())
         else:
             without = {"http://a": 0, "http://b": 0}
+            suppressed = {"http://a": False, "http://b": False}

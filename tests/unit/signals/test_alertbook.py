@@ -127,6 +127,21 @@ def test_suppressed_on_any_peer_wins_until_that_peer_says_otherwise() -> None:
     assert made.take_changed() == {FAULT}
 
 
+def test_a_peer_that_has_it_no_more_suppresses_it_until_its_second_poll_without() -> None:
+    made = book()
+    made.polled(ONE, (alert(suppressed=True),), 0.0)
+    made.polled(TWO, (alert(),), 0.0)
+    made.polled(ONE, (), 1.0)
+    assert made.entries[FAULT].suppressed, "it may have been restarted, and forgot both"
+    made.polled(ONE, (alert(suppressed=True),), 2.0)
+    made.polled(ONE, (), 3.0)
+    assert made.entries[FAULT].suppressed
+    made.take_changed()
+    made.polled(ONE, (), 4.0)
+    assert not made.entries[FAULT].suppressed
+    assert made.take_changed() == {FAULT}
+
+
 def test_a_webhook_call_does_not_end_a_silence() -> None:
     made = book()
     poll(made, 0.0, alert(suppressed=True))

@@ -136,7 +136,8 @@ class Placing:
             return before
         scraper = self._scraped.get(identity)
         speaks_of = frozenset() if scraper is None else self._named[scraper]
-        subject = Subject(dict(identity), entry.alert.starts_at, speaks_of)
+        alert = entry.alert
+        subject = Subject(dict(identity), alert.starts_at, speaks_of, alert.updated_at)
         return resolve(subject, self._rules, self._index, self._pods)
 
     def _moved(self) -> set[Identity]:
@@ -153,8 +154,11 @@ class Placing:
         return answer.uid if isinstance(answer, Found) else ""
 
     def _unsettled(self, *, others: bool) -> set[Identity]:
-        """Return the alerts that wait for a pod, or that other alerts of a scraper may settle."""
-        reasons = {Reason.POD, Reason.SCRAPER} if others else {Reason.POD}
+        """Return the alerts that wait for a pod, or to be sent again, or for other alerts.
+
+        Those of a scraper may settle what one of them means.
+        """
+        reasons = {Reason.POD, Reason.OLDER, *({Reason.SCRAPER} if others else ())}
         return {
             identity
             for identity in self._loose

@@ -24,6 +24,9 @@ WEAK: Final = frozenset({"Hostname", "hostname", "host"})
 names no node is passed over. https://github.com/NVIDIA/dcgm-exporter/issues/78"""
 SKEW_SECONDS: Final = 60.0
 """By how much the clocks of the API server and of Prometheus may differ."""
+LOOKBACK_SECONDS: Final = 300.0
+"""For how long Prometheus may still see what a node said that is gone: its ``lookback-delta``.
+https://prometheus.io/docs/prometheus/latest/querying/basics/#staleness"""
 _SHOWN: Final = 3
 
 
@@ -93,12 +96,14 @@ class Subject(NamedTuple):
     """What is to be placed.
 
     ``starts_at``: of an alert, epoch seconds. ``speaks_of``: all nodes that the same scraper
-    names by the label ``node``, this one included.
+    names by the label ``node``, this one included. ``updated_at``: when the alert was sent
+    last, epoch seconds; 0: not known.
     """
 
     labels: Mapping[str, str]
     starts_at: float | None = None
     speaks_of: frozenset[str] = frozenset()
+    updated_at: float = 0.0
 
 
 class _Known(NamedTuple):
@@ -298,10 +303,17 @@ def _by_pod(
 
 
 def _not_younger(node: str, subject: Subject, index: NodeIndex) -> Found | Refused:
-    """Refuse an alert that is about an earlier node of the same name."""
-    if subject.starts_at is not None and index.created(node) > subject.starts_at + SKEW_SECONDS:
+    """Refuse an alert that is about an earlier node of the same name.
+
+    One that was sent again when nothing of that node counted any more is about the present one.
+    """
+    created = index.created(node)
+    began_before = subject.starts_at is not None and created > subject.starts_at + SKEW_SECONDS
+    if began_before and subject.updated_at <= created + LOOKBACK_SECONDS + SKEW_SECONDS:
         return Refused(
-            Reason.OLDER, f"it began before {node} was created: it is about another of that name"
+            Reason.OLDER,
+            f"it began before {node} was created, and was not sent again"
+            f" {LOOKBACK_SECONDS / 60:.0f} minutes after that: it is about another of that name",
         )
     return Found(node, index.uid(node))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from remediator.decide.facts import AlertFact
 from remediator.policy.cluster import ClusterSpec
@@ -203,6 +204,19 @@ def test_a_node_made_anew_begins_without_the_alerts_of_the_one_before(desk: Desk
     desk.poll(early)
     assert desk.alerts("n1") == ()
     assert desk.observer.reasons == {"older_than_node": 1}
+
+
+def test_an_older_alert_is_placed_once_it_is_sent_again(desk: Desk) -> None:
+    early = Alert(identity=(("alertname", "Fault"), ("node", "n1")), starts_at=1.7e9)
+    desk.node(node("n1"), node("n1", created="2026-06-01T12:00:00Z"))
+    desk.poll(early)
+    assert desk.alerts("n1") == ()
+    desk.poll(replace(early, updated_at=1780315200.0 + 3600))
+    assert [one.name for one in desk.alerts("n1")] == ["Fault"]
+    assert not desk.board.refusals()
+    desk.board.books["main"].told(Report(firing=(early,), resolved=()), 1.0)
+    desk.board.publish()
+    assert desk.alerts("n1"), "it was placed, and stays"
 
 
 def test_the_place_of_a_pod_is_asked_for_and_used(desk: Desk) -> None:

@@ -194,6 +194,20 @@ def test_an_alert_older_than_its_node_is_about_another_of_that_name(index: NodeI
     assert named(ask(index, {"node": "gpu-1"}, starts_at=noon + 3600)) == "gpu-1"
 
 
+@pytest.mark.parametrize(
+    ("after", "taken"), [(None, False), (30.0, False), (359.0, False), (361.0, True)]
+)
+def test_an_alert_that_was_sent_since_is_about_the_present_node(
+    index: NodeIndex, after: float | None, *, taken: bool
+) -> None:
+    noon = 1780315200.0
+    index.on_event(node("gpu-1"), None)
+    index.on_event(None, node("gpu-1", created="2026-06-01T12:00:00Z"))
+    sent = 0.0 if after is None else noon + after
+    answer = ask(index, {"node": "gpu-1"}, starts_at=noon - 3600, updated_at=sent)
+    assert isinstance(answer, Found) is taken
+
+
 def test_the_index_follows_the_nodes(index: NodeIndex) -> None:
     old = node("gpu-2", ip="10.0.0.2")
     before = index.version

@@ -70,7 +70,12 @@ class Child:
         bound = [sys.executable, "-I", "-S", "-c", _EXEC_BOUND_TO_PARENT, str(os.getpid())]
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [*bound, *self.argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*bound, *self.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is for us: we end it in order, while what it depends on still runs.
+                process_group=0,
             )
 
     def signal(self, number: signal.Signals) -> None:

@@ -1,5 +1,6 @@
 """A child's end is noticed, and its last words are in the error."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,3 +67,12 @@ def test_servers_do_not_get_ports_that_the_kernel_gives_to_clients(lowest_epheme
 def test_without_such_ports_there_are_still_some() -> None:
     assert len(server_ports(1024)) > 10000
     assert free_port() > 1024
+
+
+def test_an_interrupt_from_the_terminal_is_for_its_parent_alone(
+    children: list[Child], log: Path
+) -> None:
+    program = "import os, time; print(os.getpgrp(), 'it is', flush=True); time.sleep(60)"
+    child = start(children, log, program)
+    child.wait_until(lambda: "it is" in child.log_tail(), timeout=30)
+    assert child.log_tail().split()[0] == str(child.pid) != str(os.getpgrp())

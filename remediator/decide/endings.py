@@ -16,12 +16,13 @@ from remediator.decide.draft import Draft, World
 from remediator.decide.look import Look
 from remediator.decide.marks import put_back
 from remediator.decide.match import MAX_INSTANCES, Answer, instance_answer
-from remediator.decide.progress import what_was_done
+from remediator.decide.progress import gone_back, what_was_done
 from remediator.decide.session import (
     History,
     HoldState,
     PolicyHold,
     Request,
+    Result,
     Session,
     Verb,
     Waiver,
@@ -131,13 +132,13 @@ def answer_request(draft: Draft, look: Look) -> bool:
             end(draft, session, why, action="release", undo=False, waived=waived)
             return True
         case Verb.RETRY:
-            _retry(draft, session, request)
+            _retry(draft, look, session, request)
         case _:
             draft.why = f"{request.verb} asked by {who}: there was nothing to do"
     return False
 
 
-def _retry(draft: Draft, session: Session | None, request: Request) -> None:
+def _retry(draft: Draft, look: Look, session: Session | None, request: Request) -> None:
     """Give stopped holds another try, and waived faults back to the policies."""
     draft.history = History(last=f"retry asked by {request.by}")
     if session is None:
@@ -147,12 +148,21 @@ def _retry(draft: Draft, session: Session | None, request: Request) -> None:
         attempt=1,
         past={},
         holds=tuple(
-            replace(hold, state=HoldState.RUNNING, step_since=draft.now, untold="")
+            _tried_again(draft, look, hold)
             if hold.state in {HoldState.HELD, HoldState.ESCALATED}
             else hold
             for hold in session.holds
         ),
     )
+
+
+def _tried_again(draft: Draft, look: Look, hold: PolicyHold) -> PolicyHold:
+    """Let a stopped hold run. One whose attempts were used up gets the steps that it was denied."""
+    one, failures = look.matched.get(hold.policy), {Result.FAILED, Result.TIMED_OUT}
+    if one is not None and not failures.intersection(result.result for result in hold.results):
+        policy = one.active.policy
+        hold = gone_back(replace(hold, plan=policy.plan, version=policy.version), 0, draft.now)
+    return replace(hold, state=HoldState.RUNNING, step_since=draft.now, untold="")
 
 
 def unfreeze(draft: Draft, why: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from remediator.decide.decision import Outcome, SendMessage
 from remediator.decide.ledger import Pause
 from remediator.decide.session import History, Request, Verb
-from tests.unit.decide.build import Bench, ledger, node, policy, xid
+from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 
 
 JOB: dict[str, Any] = {"job": {"template": "reset"}, "timeout": "10m"}
@@ -154,3 +154,30 @@ def test_that_an_escalated_node_is_over_is_told_where_it_was_told_to_have_escala
     made.change(request=Request(verb=Verb.CANCEL, by="ann", at="now"))
     made.one(seconds=1.0)
     assert told(made, "end").to == ("team",)
+
+
+def test_a_retry_does_what_was_denied_when_the_attempts_were_used_up() -> None:
+    made = bench({"drain": {}}, NOTIFY, limits={"maxAttempts": 1})
+    made.change(history=History(attempts=(made.now - HOUR,)))
+    for _ in range(3):
+        made.one(seconds=1.0)
+    assert made.session().escalated
+    made.change(request=Request(verb=Verb.RETRY, by="ann", at="now"))
+    for _ in range(3):
+        made.one(seconds=1.0)
+    assert set(made.works) == {"drain"}
+    assert made.cordoned()
+    key = made.works["drain"].key
+    made.outcomes[key] = Outcome(key=key, delivered=True)
+    made.one(seconds=1.0)
+    results = [(one.action, one.result.value) for one in made.session().holds[0].results]
+    assert results == [("cordon", "done"), ("drain", "done")]
+
+
+def test_a_retry_after_a_failure_goes_on_by_the_steps_that_it_began_with() -> None:
+    made = failed("escalate")
+    made.policies = policies(policy(steps=[{"cordon": {}}]))
+    made.change(request=Request(verb=Verb.RETRY, by="ann", at="now"))
+    made.one(seconds=1.0)
+    made.one(seconds=1.0)
+    assert set(made.works) == {"job"}

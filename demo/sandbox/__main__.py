@@ -30,9 +30,11 @@ def main() -> int:
     given = _arguments().parse_args()
     try:
         if given.command == "happen":
-            play(_api(), given.node, read(given.entry), wait=time.sleep)
+            api, entry = _api(), read(given.entry)
+            for name in given.nodes.split(","):
+                play(api, name, entry, wait=time.sleep)
             return 0
-        return _run(given.policies, given.config, given.nodes)
+        return _run(given.policies, given.config, given.count)
     except (SandboxError, ServerFailedError, ApiError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -45,11 +47,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser.set_defaults(command="run")
     parser.add_argument("--policies", type=Path, default=_POLICIES, help="folder or file")
     parser.add_argument("--config", type=Path, help="RemediatorConfig; default: dry-run")
-    parser.add_argument("--nodes", type=int, default=5, help="how many GPU nodes")
+    parser.add_argument("--nodes", dest="count", type=int, default=5, help="how many GPU nodes")
     commands = parser.add_subparsers()
     happen = commands.add_parser("happen", help="let something happen on a node")
     happen.set_defaults(command="happen")
-    happen.add_argument("node")
+    happen.add_argument("nodes", help="one of them, or several: gpu-1,gpu-2")
     happen.add_argument("entry", help="as in a test's timeline: 'xid: {code: 79}', 'clear: {}'")
     return parser
 

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from node_agent.attribution.config import config_of
 from node_agent.attribution.model import Lookup
 from node_agent.attribution.service import Attribution
 from node_agent.health.conditions import View
@@ -21,6 +20,7 @@ from node_agent.monitor import NOT_YET
 from node_agent.nvml.conversation import Deadlines
 from node_agent.nvml.process import start_child
 from node_agent.nvml.supervisor import Cadence, Supervisor
+from node_agent.parts import attribution_config
 from node_agent.sources.kernel_log import SystemClock
 from node_agent.sources.tracepoint import INSTANCE, Tracepoints
 
@@ -103,7 +103,7 @@ class Gpus:
         if self._tracepoints is None:
             monitor.set_view(View.TRACEPOINT, _SWITCHED_OFF.format("tracefs"), absent=True)
         self._attribution = Attribution(
-            config=config_of(settings),
+            config=attribution_config(settings),
             get=get,
             on_change=self.take_pods,
             clock=time.monotonic,

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.attribution.config import config_of
 from node_agent.attribution.model import Lookup
+from node_agent.parts import attribution_config
 from node_agent.settings import SettingsError, load_settings
 
 
 def test_every_setting_arrives() -> None:
-    config = config_of(
+    config = attribution_config(
         load_settings(
             environ={
                 "NODE_AGENT_NODE_NAME": "n1",
@@ -35,7 +35,7 @@ def test_every_setting_arrives() -> None:
 
 
 def test_the_default_asks_the_kubelet_and_not_the_api_server() -> None:
-    config = config_of(load_settings(environ={}))
+    config = attribution_config(load_settings(environ={}))
     assert config.socket == Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     assert config.resources.match("nvidia.com/mig-1g.18gb.shared")
     assert not config.cluster
@@ -44,7 +44,7 @@ def test_the_default_asks_the_kubelet_and_not_the_api_server() -> None:
 
 def test_empty_folders_switch_off() -> None:
     off = {"NODE_AGENT_KUBELET_FOLDER": "", "NODE_AGENT_POD_LOG_FOLDER": ""}
-    config = config_of(load_settings(environ=off))
+    config = attribution_config(load_settings(environ=off))
     assert (config.socket, config.watched, config.log_root) == (None, (), None)
 
 

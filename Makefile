@@ -47,7 +47,7 @@ lint: $(STAMP) ## Format check, ruff, mypy --strict, layer contracts, YAML
 	$(BIN)/ruff check .
 	$(BIN)/mypy remediator node-agent/node_agent testbed demo tests
 	$(BIN)/lint-imports
-	$(BIN)/yamllint --strict policies deploy
+	$(BIN)/yamllint --strict policies deploy examples
 
 .PHONY: fmt
 fmt: $(STAMP) ## Format the code and apply ruff's safe fixes

@@ -68,8 +68,6 @@ class Engine:
         self.real = real
         self.virtual = virtual
         self.policies = Policies()
-        self.failures = 0
-        """Decisions that ended in an exception: bugs, to be reported."""
         self._fleet = fleet
         self._queue = queue
         self._executor = executor
@@ -210,7 +208,7 @@ class Engine:
             if len(nodes) > 1:
                 one_by_one = (self._ask(side, [facts], now) for facts in nodes)
                 return {uid: one for found in one_by_one for uid, one in found.items()}
-            self.failures += 1
+            self._observer.defect("decision")
             wait = self._queue.retry(nodes[0].name, at_least=1.0)
             _log.error("decision_failed", node=nodes[0].name, again_in=wait, exc_info=error)
             return {}

@@ -108,6 +108,10 @@ class Witness:
         before = facts.session if isinstance(facts.session, Session) else None
         return list(stages(before, (*now, *last)))
 
+    def defect(self, where: str) -> None:
+        """Count a bug that was survived."""
+        self._metrics.defect(where)
+
     def asked(self, effect: WriteEvent) -> None:
         """Write a policy's own Event."""
         self._events.asked(effect)

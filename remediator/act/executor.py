@@ -86,6 +86,9 @@ class Observer(Protocol):
     def asked(self, effect: WriteEvent) -> None:
         """A policy wants a Kubernetes Event."""
 
+    def defect(self, where: str) -> None:
+        """An exception was survived: a bug. ``where``: ``decision`` or ``job``."""
+
 
 class Works(Protocol):
     """Follows what takes time; see :class:`remediator.act.work.Works`."""
@@ -149,8 +152,6 @@ class Executor:
         """Nodes with a write of unknown fate: to be read before they are decided about."""
         self.refused: dict[str, str] = {}
         """Nodes whose last write was refused, and why: only people can help."""
-        self.failures = 0
-        """Jobs that ended in an exception: bugs, to be reported."""
         self._fleet = fleet
         self._queue = queue
         self._real = real
@@ -274,7 +275,7 @@ class Executor:
                 elif await self._do(job.facts, job.effects):
                     self._queue.forget(name)
             except Exception as error:  # noqa: BLE001 - a bug with one node must not stop the others
-                self.failures += 1
+                self._observer.defect("job")
                 self._real.ledger.refund(job.facts.uid)
                 wait = self._queue.retry(name, at_least=1.0)
                 _log.error("job_failed", node=name, again_in=wait, exc_info=error)

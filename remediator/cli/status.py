@@ -98,8 +98,9 @@ def _head(status: Status, now: float) -> Iterator[str]:
             " no controller is running, or it cannot reach the API server"
         )
     yield (
-        f"leader {status.leader}, mode {status.mode}, {status.gpu_nodes} GPU nodes of"
-        f" {status.nodes_total}, {len(status.policies)} policies, written {_ago(age)}"
+        f"leader {status.leader}{_program(status)}, mode {status.mode},"
+        f" {status.gpu_nodes} GPU nodes of {status.nodes_total}, {len(status.policies)} policies,"
+        f" written {_ago(age)}"
     )
     if status.pause is not None:
         scope = "EVERYTHING PAUSED" if status.pause.everything else "PAUSED"
@@ -113,6 +114,10 @@ def _head(status: Status, now: float) -> Iterator[str]:
     if counts:
         yield f"nodes: {counts}"
     yield from (f"note: {note}" for note in status.notes)
+
+
+def _program(status: Status) -> str:
+    return f" ({status.program})" if status.program else ""
 
 
 def _guards(status: Status, now: float) -> Iterator[str]:

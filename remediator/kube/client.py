@@ -58,6 +58,7 @@ def node_reflector(
     label_selector: str = "",
     timings: ReflectorTimings | None = None,
     on_gap: Callable[[float], None] = lambda _seconds: None,
+    failed: Callable[[], None] = lambda: None,
 ) -> Reflector[WireNode, Node]:
     """Mirrors the cluster's nodes (or those that `label_selector` selects) into `store`.
 
@@ -71,6 +72,7 @@ def node_reflector(
         selector={"labelSelector": label_selector} if label_selector else None,
         timings=timings,
         on_gap=on_gap,
+        failed=failed,
     )
 
 
@@ -81,6 +83,7 @@ def configmap_reflector(
     namespace: str,
     name: str,
     timings: ReflectorTimings | None = None,
+    failed: Callable[[], None] = lambda: None,
 ) -> Reflector[WireConfigMap, ConfigMap]:
     """Mirrors one ConfigMap into `store`, which is empty while there is none.
 
@@ -94,6 +97,7 @@ def configmap_reflector(
         store=store,
         selector={"fieldSelector": f"metadata.name={name}"},
         timings=timings,
+        failed=failed,
     )
 
 
@@ -113,10 +117,11 @@ def custom_reflector(
     namespace: str,
     plural: str,
     timings: ReflectorTimings | None = None,
+    failed: Callable[[], None] = lambda: None,
 ) -> Reflector[WireCustom, CustomObject]:
     """Mirrors the objects of one of our own kinds in a namespace into `store`.
 
     Where the API server does not know the kind, `last_error` is a `NotFound`.
     """
     path = custom_path(namespace, plural)
-    return Reflector(api=api, path=path, codec=CUSTOM, store=store, timings=timings)
+    return Reflector(api=api, path=path, codec=CUSTOM, store=store, timings=timings, failed=failed)

@@ -76,6 +76,7 @@ class EventRecorder:
     Args:
         api: the transport.
         check: raises `NotLeading` when nothing may be sent any more; asked before each request.
+        count: told of each Event that was `sent`, `dropped` or has `failed`.
         component: who says it (`source.component`).
         instance: which replica says it.
         clock: seconds that only grow; None for the event loop's.
@@ -94,6 +95,7 @@ class EventRecorder:
         *,
         api: ApiClient,
         check: Callable[[], None],
+        count: Callable[[str], None] = lambda _result: None,
         component: str = "gpu-remediator",
         instance: str = "",
         clock: Callable[[], float] | None = None,
@@ -106,6 +108,7 @@ class EventRecorder:
         self.sent = self.repeated = self.dropped = self.failed = 0
         self._api = api
         self._check = check
+        self._count = count
         self._component = component
         self._instance = instance
         self._clock = clock or asyncio.get_running_loop().time
@@ -149,7 +152,7 @@ class EventRecorder:
             self.repeated += 1
             return
         if len(self._waiting) >= self._capacity or not self._allowed(reason):
-            self.dropped += 1
+            self._drop(1)
             return
         self._pending[name] = self._pending.get(name, 0) + 1
         self._waiting.append(note)
@@ -170,7 +173,7 @@ class EventRecorder:
                 while self._waiting:
                     await self._send(self._waiting.popleft())
         except TimeoutError:
-            self.dropped += len(self._waiting)
+            self._drop(len(self._waiting))
 
     def _allowed(self, reason: str) -> bool:
         """Take one from the reason's token bucket."""
@@ -186,15 +189,25 @@ class EventRecorder:
         try:
             await self._create_or_count(note, count)
             self.sent += 1
+            self._count("sent")
         except NotLeading:
-            self.dropped += 1
+            self._drop(1)
         except ApiError as error:
-            self.failed += 1
+            self._fail()
             _log.warning("event not sent", node=note.node, reason=note.reason, error=str(error))
         except Exception:  # noqa: BLE001 - a courtesy must not end the process
-            self.failed += 1
+            self._fail()
             _log.exception("event not sent", node=note.node, reason=note.reason)
         self._forget_old()
+
+    def _drop(self, events: int) -> None:
+        self.dropped += events
+        for _ in range(events):
+            self._count("dropped")
+
+    def _fail(self) -> None:
+        self.failed += 1
+        self._count("failed")
 
     async def _create_or_count(self, note: Note, count: int) -> None:
         name, now = note.name, self._now()

@@ -105,6 +105,7 @@ class Reflector(Generic[W, T]):
         store: what is kept equal to the server; nobody else writes to it.
         selector: further query parameters, such as `fieldSelector`.
         on_gap: called with the seconds that we were blind, when the view is current again.
+        failed: told of each failure.
         clock: seconds that only grow; None for the event loop's.
         sleep: waits between attempts.
         rng: where jitter comes from.
@@ -127,6 +128,7 @@ class Reflector(Generic[W, T]):
         selector: dict[str, str] | None = None,
         timings: ReflectorTimings | None = None,
         on_gap: Callable[[float], None] = lambda _seconds: None,
+        failed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         rng: Random | None = None,
@@ -142,6 +144,7 @@ class Reflector(Generic[W, T]):
         self._selector = selector or {}
         self._timings = timings or ReflectorTimings()
         self._on_gap = on_gap
+        self._failed = failed
         self._clock = clock or asyncio.get_running_loop().time
         self._sleep = sleep
         self._rng = rng or Random()  # noqa: S311 - jitter, no secret
@@ -157,6 +160,13 @@ class Reflector(Generic[W, T]):
     def staleness(self) -> float:
         """Seconds since the server last said anything; up to a minute or so is normal."""
         return self._clock() - self._seen
+
+    @property
+    def sees(self) -> bool:
+        """Whether the view is of now. Silence is normal for a minute; after a failure it is not."""
+        timings = self._timings
+        patience = timings.read_timeout if self.last_error is None else timings.gap
+        return self.synced.is_set() and self.staleness <= patience
 
     async def run(self) -> None:
         """Mirror until cancelled."""
@@ -306,6 +316,7 @@ class Reflector(Generic[W, T]):
 
     async def _wait_after(self, error: ApiError) -> None:
         self.failures += 1
+        self._failed()
         self.last_error = error
         if self._blind_since is None:
             self._blind_since = self._seen

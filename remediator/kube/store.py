@@ -35,12 +35,12 @@ Handler: TypeAlias = "Callable[[T | None, T | None], None]"
 class Store(Generic[T]):
     """Objects by name.
 
-    Attributes:
-        handler_errors: how often a handler failed.
+    Args:
+        failed: told of each handler that failed.
     """
 
-    def __init__(self) -> None:
-        self.handler_errors = 0
+    def __init__(self, *, failed: Callable[[], None] = lambda: None) -> None:
+        self._failed = failed
         self._objects: dict[str, T] = {}
         self._handlers: list[Handler[T]] = []
 
@@ -96,6 +96,6 @@ class Store(Generic[T]):
             try:
                 handler(old, new)
             except Exception:  # noqa: BLE001 - see the module's text
-                self.handler_errors += 1
+                self._failed()
                 named = new if new is not None else old
                 _log.exception("store handler failed", object=named.name if named else "")

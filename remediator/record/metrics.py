@@ -190,6 +190,31 @@ class Metrics:
             "Seconds since the API server last said anything on the watch of nodes.",
             registry=registry,
         )
+        self.watch_failures = Counter(
+            "watch_failures",
+            "Watches and lists that failed and were begun again, by what is watched (nodes,"
+            " control, policies).",
+            ["what"],
+            registry=registry,
+        )
+        self.unreadable = Gauge(
+            "remediation_unreadable_nodes",
+            "Nodes of which the newest version cannot be read: the version before counts.",
+            registry=registry,
+        )
+        self.events = Counter(
+            "remediation_events",
+            "Kubernetes Events about nodes, by result (sent, dropped, failed).",
+            ["result"],
+            registry=registry,
+        )
+        self.defects = Counter(
+            "remediation_defects",
+            "Errors of the program itself that it survived, by where (decision, job, handler);"
+            " the log has each with its traceback. Please report them.",
+            ["where"],
+            registry=registry,
+        )
         self.drain_duration = Histogram(
             "drain_duration_seconds",
             "From the beginning of a drain to its end, by result (done, failed). Drains that were"
@@ -287,6 +312,18 @@ class Metrics:
     def sources(self, ok: Mapping[str, bool]) -> None:
         """Say of each source whether it can be trusted."""
         for name, good in ok.items():
+    def event_ended(self, result: str) -> None:
+        """Count an Event (`remediator.kube.events.EventRecorder`)."""
+        self.events.labels(result).inc()
+
+    def defect(self, where: str) -> None:
+        """Count a bug that was survived."""
+        self.defects.labels(where).inc()
+
+    def watch_failed(self, what: str) -> None:
+        """Count a watch or list that failed."""
+        self.watch_failures.labels(what).inc()
+
             self.source_ok.labels(name).set(float(good))
 
     def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:

@@ -62,7 +62,12 @@ class Term:
         self._memory = LedgerMemory(configmaps=configmaps)
         self._topics = Topics()
         self._messages = MessageMemory(configmaps=configmaps)
-        self._recorder = EventRecorder(api=has.api, check=check, instance=has.elector.identity)
+        self._recorder = EventRecorder(
+            api=has.api,
+            check=check,
+            count=has.metrics.event_ended,
+            instance=has.elector.identity,
+        )
         self._chronicle = make_chronicle(has)
         self._view = View(has, real=self._real, virtual=self._virtual)
         self._publisher = StatusPublisher(configmaps=configmaps, build=self._view.status)

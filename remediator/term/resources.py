@@ -8,8 +8,10 @@ from pathlib import Path
 
 from remediator.clock import Clock
 from remediator.kube.client import ApiClient
+from remediator.kube.codec import WireNode
 from remediator.kube.lease import Elector
-from remediator.kube.objects import ConfigMap
+from remediator.kube.objects import ConfigMap, Node
+from remediator.kube.reflector import Reflector
 from remediator.kube.store import Store
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.reload import PolicyWatcher
@@ -38,6 +40,8 @@ class Resources:
     namespace: str
     workers: int
     board: Board
+    nodes: Reflector[WireNode, Node] | None = None
+    """What mirrors the nodes: whether they are seen now, and which cannot be read."""
     policy_objects: PolicyObjects | None = None
     """Policies that are objects; None where only files count."""
     announce: Callable[[], Awaitable[None]] | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from importlib.metadata import version
+from typing import Final, Protocol
 
 from remediator.act.executor import Executor
 from remediator.act.outbox import Outbox
@@ -12,6 +13,7 @@ from remediator.act.side import Side
 from remediator.act.work import Works
 from remediator.decide.core import ActivePolicy
 from remediator.decide.facts import NodeFacts
+from remediator.kube.errors import ApiError
 from remediator.policy.model import Mode
 from remediator.policy.reload import PolicySet
 from remediator.record.report import Surroundings, WorldView, build_status, session_counts
@@ -41,6 +43,7 @@ class View:
         self._outbox: Outbox | None = None
         self._works: Works | None = None
         self._server: ServerDryRun | None = None
+        self._program = version("gpu-remediator")
         self.notes: tuple[str, ...] = ()
         """What the beginning of the term found amiss."""
         self.document: Status | None = None
@@ -71,6 +74,7 @@ class View:
             status,
             session_counts(facts.values()) + session_counts(self._pretended(facts), dry_run=True),
         )
+        has.metrics.unreadable.set(0 if has.nodes is None else len(has.nodes.unreadable))
         self.document = status
         return status
 
@@ -97,9 +101,11 @@ class View:
         )
 
     def _surroundings(self, found: PolicySet, modes: Mapping[str, Mode]) -> Surroundings:
-        outbox = self._outbox
+        outbox, nodes = self._outbox, self._has.nodes
         return Surroundings(
             leader=self._has.elector.identity,
+            program=self._program,
+            synced=nodes is None or nodes.sees,
             sources={name: one.file for name, one in found.policies.items()},
             idle=tuple(
                 PolicyStatus(
@@ -132,18 +138,43 @@ class View:
 
     def _sources(self) -> tuple[str, ...]:
         """Say what is amiss with what is asked and read."""
-        objects = self._has.policy_objects
+        objects, nodes = self._has.policy_objects, self._has.nodes
         return (
             *self._has.board.notes(),
             *(() if objects is None else objects.notes()),
             *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
         )
+            *(() if nodes is None else mirror_notes(nodes)),
 
 
 def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:
     """Say by node what is amiss; of many, how many more there are."""
     more = len(problems) - MAX_NAMED
     return (
+class Mirror(Protocol):
+    """What is asked of what mirrors the nodes (`remediator.kube.reflector.Reflector`)."""
+
+    unreadable: dict[str, str]
+    last_error: ApiError | None
+
+    @property
+    def sees(self) -> bool:
+        """Whether the view is of now."""
+
+
+def mirror_notes(nodes: Mirror) -> tuple[str, ...]:
+    """Say what of the nodes is not seen."""
+    blind = not nodes.sees and nodes.last_error is not None
+    unreadable = {
+        name: f"its newest version cannot be read, the one before counts: {why}"
+        for name, why in nodes.unreadable.items()
+    }
+    return (
+        *((f"the nodes are not seen now: {nodes.last_error}",) if blind else ()),
+        *_first_few(unreadable, "and {} more nodes cannot be read"),
+    )
+
+
         *(f"{name}: {why}" for name, why in list(problems.items())[:MAX_NAMED]),
         *((rest.format(more),) if more > 0 else ()),
     )

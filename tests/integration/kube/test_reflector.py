@@ -31,6 +31,7 @@ class Mirror:
         self.store: Store[Node] = Store()
         self.heard: list[tuple[Node | None, Node | None]] = []
         self.gaps: list[float] = []
+        self.failures = 0
         self.store.on_event(lambda old, new: self.heard.append((old, new)))
         self.reflector: Reflector[Any, Node] = node_reflector(
             api,
@@ -38,7 +39,11 @@ class Mirror:
             label_selector=f"test={label}",
             timings=timings,
             on_gap=self.gaps.append,
+            failed=self._failed,
         )
+
+    def _failed(self) -> None:
+        self.failures += 1
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Mirror"]:
@@ -146,6 +151,23 @@ async def test_follows_again_after_watch_trouble(
         assert mirror.reflector.failures >= 1
         await eventually(lambda: mirror.reflector.last_error is None)
         assert mirror.gaps
+
+
+async def test_it_says_whether_it_sees(
+    cluster: Cluster, proxy: FaultProxy, restless_mirror: Mirror, eventually: Eventually
+) -> None:
+    make(cluster, 1)
+    mirror, reflector = restless_mirror, restless_mirror.reflector
+    seen = [reflector.sees]
+    async with mirror.running():
+        seen.append(reflector.sees)
+        proxy.add(Answer(500), path="watch=1")
+        proxy.break_connections()
+        await eventually(lambda: reflector.last_error is not None and not reflector.sees)
+        assert mirror.failures == reflector.failures >= 1
+        proxy.clear()
+        await eventually(lambda: reflector.sees)
+    assert seen == [False, True]
 
 
 async def test_blank_lines_are_nothing(

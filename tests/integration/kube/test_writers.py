@@ -124,13 +124,15 @@ async def test_events_that_waited_until_another_leads_are_not_sent(
         if len(checks) > 1:
             raise NotLeading("the lease is not ours")
 
-    recorder = EventRecorder(api=api, check=check)
+    told: list[str] = []
+    recorder = EventRecorder(api=api, check=check, count=told.append)
     for reason in ("Cordoned", "Uncordoned", "Released"):
         recorder.record(node=name, uid="u", kind="Normal", reason=reason, message="m")
     await recorder.flush(5)
 
     assert [event["reason"] for event in cluster.events(name)] == ["Cordoned"]
     assert (recorder.sent, recorder.dropped, recorder.failed) == (1, 2, 0)
+    assert told == ["sent", "dropped", "dropped"]
 
 
 async def test_events_never_block_nor_fail_who_records(

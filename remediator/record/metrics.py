@@ -185,11 +185,6 @@ class Metrics:
             "1 while this replica leads, else 0.",
             registry=registry,
         )
-        self.watch_activity = Gauge(
-            "watch_last_activity_seconds",
-            "Seconds since the API server last said anything on the watch of nodes.",
-            registry=registry,
-        )
         self.watch_failures = Counter(
             "watch_failures",
             "Watches and lists that failed and were begun again, by what is watched (nodes,"
@@ -213,6 +208,11 @@ class Metrics:
             "Errors of the program itself that it survived, by where (decision, job, handler);"
             " the log has each with its traceback. Please report them.",
             ["where"],
+            registry=registry,
+        )
+        self.watch_activity = Gauge(
+            "watch_last_activity_seconds",
+            "Seconds since the API server last said anything on the watch of nodes.",
             registry=registry,
         )
         self.drain_duration = Histogram(
@@ -305,13 +305,6 @@ class Metrics:
         """Count a template that failed."""
         self.template_failures.labels(channel).inc()
 
-    def unresolved(self, reason: str) -> None:
-        """Count an alert that names no node."""
-        self.alerts_unresolved.labels(reason).inc()
-
-    def sources(self, ok: Mapping[str, bool]) -> None:
-        """Say of each source whether it can be trusted."""
-        for name, good in ok.items():
     def event_ended(self, result: str) -> None:
         """Count an Event (`remediator.kube.events.EventRecorder`)."""
         self.events.labels(result).inc()
@@ -324,6 +317,13 @@ class Metrics:
         """Count a watch or list that failed."""
         self.watch_failures.labels(what).inc()
 
+    def unresolved(self, reason: str) -> None:
+        """Count an alert that names no node."""
+        self.alerts_unresolved.labels(reason).inc()
+
+    def sources(self, ok: Mapping[str, bool]) -> None:
+        """Say of each source whether it can be trusted."""
+        for name, good in ok.items():
             self.source_ok.labels(name).set(float(good))
 
     def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:

@@ -140,17 +140,13 @@ class View:
         """Say what is amiss with what is asked and read."""
         objects, nodes = self._has.policy_objects, self._has.nodes
         return (
+            *(() if nodes is None else mirror_notes(nodes)),
             *self._has.board.notes(),
             *(() if objects is None else objects.notes()),
             *_first_few(self._has.fleet.problems(), "and {} more nodes have such annotations"),
         )
-            *(() if nodes is None else mirror_notes(nodes)),
 
 
-def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:
-    """Say by node what is amiss; of many, how many more there are."""
-    more = len(problems) - MAX_NAMED
-    return (
 class Mirror(Protocol):
     """What is asked of what mirrors the nodes (`remediator.kube.reflector.Reflector`)."""
 
@@ -175,6 +171,10 @@ def mirror_notes(nodes: Mirror) -> tuple[str, ...]:
     )
 
 
+def _first_few(problems: Mapping[str, str], rest: str) -> tuple[str, ...]:
+    """Say by node what is amiss; of many, how many more there are."""
+    more = len(problems) - MAX_NAMED
+    return (
         *(f"{name}: {why}" for name, why in list(problems.items())[:MAX_NAMED]),
         *((rest.format(more),) if more > 0 else ()),
     )

@@ -19,6 +19,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -219,11 +220,12 @@ class Controller:
             self._connect(self._config, timeout=limit, max_connections=DRAIN_CONNECTIONS) as drains,
         ):
             fleet = Fleet(cluster=self._cluster, clock=self._clock)
-            nodes: Store[Node] = Store()
+            metrics = self._metrics
+            nodes: Store[Node] = Store(failed=partial(metrics.defect, "handler"))
             index = NodeIndex()
             nodes.on_event(index.on_event)
             nodes.on_event(fleet.on_event)
-            control: Store[ConfigMap] = Store()
+            control: Store[ConfigMap] = Store(failed=partial(metrics.defect, "handler"))
             elector = Elector(
                 api=own,
                 namespace=settings.namespace,
@@ -237,7 +239,11 @@ class Controller:
                 cluster=sources, fleet=fleet, index=index, clock=self._clock, observer=self._metrics
             )
             mirror = node_reflector(
-                api, nodes, other_annotations=MAX_ANNOTATION + 1, on_gap=fleet.blind
+                api,
+                nodes,
+                other_annotations=MAX_ANNOTATION + 1,
+                on_gap=fleet.blind,
+                failed=partial(metrics.watch_failed, "nodes"),
             )
             self._feeds = Feeds(
                 cluster=sources,
@@ -261,6 +267,7 @@ class Controller:
                 namespace=settings.namespace,
                 workers=settings.workers,
                 board=board,
+                nodes=mirror,
                 policy_objects=self._objects,
                 announce=self._announcement(api, elector),
             )
@@ -269,7 +276,11 @@ class Controller:
                 [
                     mirror,
                     configmap_reflector(
-                        api, control, namespace=settings.namespace, name=CONTROL_CONFIGMAP
+                        api,
+                        control,
+                        namespace=settings.namespace,
+                        name=CONTROL_CONFIGMAP,
+                        failed=partial(metrics.watch_failed, "control"),
                     ),
                 ],
             )
@@ -280,7 +291,11 @@ class Controller:
             return None
         store: Store[CustomObject] = Store()
         mirror = custom_reflector(
-            api, store, namespace=self._settings.namespace, plural=POLICIES.plural
+            api,
+            store,
+            namespace=self._settings.namespace,
+            plural=POLICIES.plural,
+            failed=partial(self._metrics.watch_failed, "policies"),
         )
         return PolicyObjects(store=store, mirror=mirror)
 

@@ -257,11 +257,14 @@ class Term:
 
     async def _tick(self) -> None:
         """Keep memory and status at most this far behind what guards and sources say."""
-        shown = -1
+        shown: object = None
         while True:
             self._memory.touch()
-            if self._has.board.revision != shown:
-                shown = self._has.board.revision
+            nodes = self._has.nodes
+            seen = None if nodes is None else (nodes.sees, len(nodes.unreadable))
+            now = (self._has.board.revision, seen)
+            if now != shown:
+                shown = now
                 self._publisher.touch()
             await asyncio.sleep(TICK_SECONDS)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from remediator.record.control import CONTROL_CONFIGMAP, RESET_PREFIX, BreakerReset, write_reset
-from testbed.faultproxy import Action, Answer, Drop, FaultProxy, Hang
+from testbed.faultproxy import Action, Answer, Drop, FaultProxy, Hang, Inject
 from tests.integration.controller.test_control import control
 
 
@@ -66,6 +70,54 @@ def test_a_refused_write_is_shown_until_people_allow_it(
     (note,) = site.wait(notes, "a note in the status")
     assert 'resources: ["nodes"], verbs: ["patch"]' in note
     assert not site.cordoned(node)
+
+
+def test_a_node_that_cannot_be_read_is_named(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy
+) -> None:
+    node = site.node()
+    odd = {"metadata": {"name": node, "resourceVersion": "1"}, "status": [1]}
+    line = json.dumps({"type": "MODIFIED", "object": odd}).encode() + b"\n"
+    proxy.add(Inject(line), path=r"/nodes\?.*watch=1", times=1)
+    replica = run(server=proxy.url)
+
+    def notes() -> list[str]:
+        return [one for one in site.status().get("notes", ()) if node in one]
+
+    (note,) = site.wait(notes, "a note in the status")
+    assert "cannot be read, the one before counts" in note
+    assert site.status()["program"] == version("gpu-remediator")
+    assert gauge(replica, "remediation_unreadable_nodes") == 1
+
+    site.says(node)
+    site.wait(lambda: not notes(), "the end of the note")
+
+
+def test_nodes_that_are_not_seen_any_more_are_said(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy
+) -> None:
+    replica = run(server=proxy.url)
+    site.wait(lambda: "leader" in site.status(), "a status")
+    assert site.status().get("synced", True)
+
+    proxy.add(Answer(403, reason="Forbidden"), path=r"/nodes\?")
+    proxy.break_connections()
+    site.wait(lambda: not site.status().get("synced", True), "the status to say so")
+    assert [one for one in site.status()["notes"] if "the nodes are not seen now" in one]
+    assert gauge(replica, "watch_failures_total", what="nodes") >= 1
+
+
+def gauge(replica: Replica, name: str, **labels: str) -> float:
+    """A sample of the replica's metrics."""
+    url = f"http://127.0.0.1:{replica.port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    return next(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    )
 
 
 def test_a_doubtful_write_keeps_its_place_in_the_budget(

@@ -69,11 +69,18 @@ class PolicyObjects:
                     await asyncio.sleep(POLL_SECONDS)
 
     def notes(self) -> tuple[str, ...]:
-        """Say why they are not seen now; nothing if they are, or nothing is known yet."""
+        """Say why they are not seen now, and which cannot be read; nothing if all is well."""
         error = self.mirror.last_error
         if isinstance(error, NotFound):
             return ("policies as objects: the cluster has no such kind: apply deploy/crds",)
-        return () if error is None else (f"policies as objects: {error}",)
+        odd = self.mirror.unreadable.items()
+        return (
+            *(() if error is None else (f"policies as objects: {error}",)),
+            *(
+                f"{source_of(name)} cannot be read, what was read before counts: {why}"
+                for name, why in odd
+            ),
+        )
 
     def _refused(self) -> bool:
         return isinstance(self.mirror.last_error, Denied | NotFound)

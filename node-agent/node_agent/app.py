@@ -237,7 +237,9 @@ class App:
         if self.monitor.checked:
             there = self._publisher.there
             written = there.written if there is not None else frozenset()
-            self._desired = desired(health, self.monitor.views, written=written)
+            self._desired = desired(
+                health, self.monitor.views, written=written, indexes=self.monitor.indexes
+            )
             self._publisher.submit(self._desired)
         if health is not self._saved:
             self._unsaved.set()

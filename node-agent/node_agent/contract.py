@@ -202,8 +202,16 @@ def worst_first(fault: Fault) -> tuple[int, float]:
     return _SEVERITY_ORDER[fault.severity], -fault.last_seen.timestamp()
 
 
-def encode_report(faults: tuple[Fault, ...], *, boot_id: str, limit: int = MAX_BYTES) -> str:
+def encode_report(
+    faults: tuple[Fault, ...],
+    *,
+    boot_id: str,
+    left_out: Truncated = Truncated(),  # noqa: B008 - immutable
+    limit: int = MAX_BYTES,
+) -> str:
     """Return the annotation for these faults, at most ``limit`` bytes of UTF-8.
+
+    ``left_out`` are those that the agent itself could not keep.
 
     What goes first when it is too long: the oldest informational faults; then
     messages, pods and times of the rest; then the oldest warnings. A fatal fault
@@ -211,10 +219,11 @@ def encode_report(faults: tuple[Fault, ...], *, boot_id: str, limit: int = MAX_B
     (it is then stripped to its essentials).
     """
     kept = sorted(faults, key=worst_first)
-    report = FaultReport(version=VERSION, boot_id=boot_id, faults=tuple(kept))
+    truncated = left_out if left_out != Truncated() else None
+    report = FaultReport(version=VERSION, boot_id=boot_id, faults=tuple(kept), truncated=truncated)
     if _size(report) <= limit:
         return msgspec.json.encode(report).decode()
-    return msgspec.json.encode(_shortened(kept, boot_id, limit)).decode()
+    return msgspec.json.encode(_shortened(kept, boot_id, left_out, limit)).decode()
 
 
 def decode_report(text: str) -> FaultReport:
@@ -249,7 +258,7 @@ def _size(report: FaultReport) -> int:
     return len(msgspec.json.encode(report))
 
 
-def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
+def _shortened(kept: list[Fault], boot_id: str, left_out: Truncated, limit: int) -> FaultReport:
     """Drop, in the order of :func:`encode_report`, until it fits or only fatal faults remain.
 
     Each fault is encoded once and sizes are added up: with hundreds of faults, encoding the
@@ -257,7 +266,7 @@ def _shortened(kept: list[Fault], boot_id: str, limit: int) -> FaultReport:
     """
     sizes = [len(msgspec.json.encode(fault)) for fault in kept]
     faults_size = sum(sizes)
-    info = warning = details = 0
+    info, warning, details = left_out.info, left_out.warning, left_out.details
 
     def report(faults: Sequence[Fault]) -> FaultReport:
         truncated = Truncated(info=info, warning=warning, details=details)

@@ -250,6 +250,11 @@ class Monitor:
         return all(self.views[view].reason != NOT_YET for view in views)
 
     @property
+    def indexes(self) -> dict[str, int]:
+        """NVML's numbers of the GPUs that it shows now, by PCI address."""
+        return {device.pci: device.index for device in self.nvml.devices}
+
+    @property
     def source_stats(self) -> dict[Source, SourceStats]:
         """Which source of Xids was first, and how late the others were."""
         return self._merger.stats

@@ -114,6 +114,7 @@ def desired(
     views: Mapping[View, ViewState],
     *,
     written: Collection[ConditionType],
+    indexes: Mapping[str, int],
 ) -> Desired:
     """What the Node should show for this state.
 
@@ -121,13 +122,16 @@ def desired(
         health: the state.
         views: which views work.
         written: types that this agent, or one before it, has written on this Node.
+        indexes: NVML's numbers of the GPUs, by PCI address.
     """
     conditions = tuple(
         condition
         for kind in ConditionType
         if (condition := condition_of(kind, health, views, written=kind in written)) is not None
     )
-    faults: tuple[Fault, ...] = tuple(fault.published() for fault in health.worst_first())
+    faults: tuple[Fault, ...] = tuple(
+        fault.published(index=indexes.get(fault.pci)) for fault in health.worst_first()
+    )
     # What is only a count does not hurry; who, what and how bad does.
     urgent = (
         *((c.type, c.status, c.reason) for c in conditions),
@@ -136,7 +140,8 @@ def desired(
             for f in health.faults.values()
         ),
     )
-    return Desired(conditions, encode_report(faults, boot_id=health.boot_id), health.faults, urgent)
+    report = encode_report(faults, boot_id=health.boot_id, left_out=health.truncated)
+    return Desired(conditions, report, health.faults, urgent)
 
 
 def condition_of(

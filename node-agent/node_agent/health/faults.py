@@ -93,8 +93,8 @@ class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
         """Whether this kind of evidence ends it."""
         return is_cleared_by(self.rule, evidence, action=self.action)
 
-    def published(self) -> Fault:
-        """As it stands in the annotation."""
+    def published(self, *, index: int | None = None) -> Fault:
+        """As it stands in the annotation; ``index`` is NVML's number of the GPU now."""
         return Fault(
             kind=self.kind,
             severity=self.severity,
@@ -102,6 +102,7 @@ class OpenFault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
             last_seen=_utc(self.last_seen),
             pci=self.pci,
             gpu=self.gpu,
+            index=index,
             code=self.code,
             subcode=self.subcode,
             action=self.action,

@@ -19,7 +19,7 @@ import msgspec
 from node_agent.contract import FaultKind, FaultReport, Severity
 from node_agent.health.faults import OpenFault, Seen, opened, restored, seen_again
 from node_agent.health.rules import ABSENT, NO_ANSWER, PCI_SUBCODES, TOO_FEW, Clear
-from node_agent.health.state import MAX_DEVICES, NodeHealth, Total, bounded
+from node_agent.health.state import MAX_DEVICES, NodeHealth, Total
 from node_agent.sources.pci_sysfs import Device, DeviceClass
 from node_agent.xid.catalogue import Action
 from node_agent.xid.episodes import EPISODE_WINDOW_SECONDS
@@ -72,7 +72,7 @@ def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHe
             if before is None
             else seen_again(before, one, boot_id=boot_id, window=EPISODE_WINDOW_SECONDS)
         )
-    return msgspec.structs.replace(health, faults=bounded(faults), totals=totals, uuids=uuids)
+    return health.with_faults(faults, totals=totals, uuids=uuids)
 
 
 def identify(health: NodeHealth, identities: Iterable[tuple[str, str]]) -> NodeHealth:
@@ -150,10 +150,9 @@ def restore(health: NodeHealth, report: FaultReport) -> NodeHealth:
     What the replay of this boot's log has found by itself stays as it is.
     """
     known = {fault.key: fault for fault in map(restored, report.faults)}
-    faults = bounded({**known, **health.faults})
     complete = report.truncated is None or not report.truncated.warning
-    return msgspec.structs.replace(
-        health, faults=faults, forgotten=health.forgotten and not complete
+    return health.with_faults(
+        {**known, **health.faults}, forgotten=health.forgotten and not complete
     )
 
 

@@ -18,8 +18,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from node_agent.contract import FaultKind, Severity
 from node_agent.health.faults import OpenFault
 from node_agent.health.growth import Growth
@@ -34,7 +32,7 @@ from node_agent.health.signals import (
     Look,
     bad,
 )
-from node_agent.health.state import MAX_DEVICES, bounded
+from node_agent.health.state import MAX_DEVICES
 from node_agent.nvml.model import NvmlState
 from node_agent.xid.catalogue import Action
 from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
@@ -338,9 +336,7 @@ class LevelJudge:
         same = (self._faults, baselines, nvml) == (health.faults, health.baselines, health.nvml)
         if same:
             return health
-        return msgspec.structs.replace(
-            health, faults=bounded(self._faults), baselines=baselines, nvml=nvml
-        )
+        return health.with_faults(self._faults, baselines=baselines, nvml=nvml)
 
 
 def is_level(fault: OpenFault) -> bool:

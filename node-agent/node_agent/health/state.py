@@ -1,16 +1,17 @@
 """Everything the agent remembers about this node's devices; what the state file holds.
 
 Immutable: each piece of evidence gives a new value (:mod:`node_agent.health.fold`).
-Bounded: at most :data:`MAX_FAULTS` distinct faults a device, and as many totals.
+Bounded: at most :data:`MAX_FAULTS` distinct faults a device, fatal ones apart. How many were left
+out stays known until the device has no fault any more, so that nobody takes the rest for all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from node_agent.contract import FaultKind, Severity
+from node_agent.contract import FaultKind, Severity, Truncated
 from node_agent.health.faults import OpenFault
 from node_agent.sources.kernel_log.model import Position
 from node_agent.sources.pci_sysfs import DeviceClass
@@ -45,6 +46,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     everything older than this well. ``answered`` is a ``set-healthy`` value that lay in the
     future when it was read: it is not read again, also when its time has come.
     ``forgotten``: the state before was lost and could not be restored from the Node.
+    ``left_out``: how often a fault was one too many for its device, by ``pci|severity``.
     ``baselines``: counters of NVML whose growth while no agent runs counts too, and the most
     NVLinks that were up, by ``uuid|quantity``. ``nvml``: NVML has answered here before.
     """
@@ -60,6 +62,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     answered: str = msgspec.field(default="", name="refused")
     forgotten: bool = False
     baselines: dict[str, float] = {}
+    left_out: dict[str, int] = {}
     nvml: bool = False
 
     def worst_first(self) -> list[OpenFault]:
@@ -71,6 +74,30 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
         return [fault for fault in self.worst_first() if fault.severity in severities]
 
     @property
+    def truncated(self) -> Truncated:
+        """How many faults of each severity are missing here."""
+        missing = {Severity.INFO: 0, Severity.WARNING: 0}
+        for key, number in self.left_out.items():
+            missing[Severity(key.rpartition("|")[2])] += number
+        return Truncated(info=missing[Severity.INFO], warning=missing[Severity.WARNING])
+
+    def with_faults(self, faults: Mapping[str, OpenFault], **changes: Any) -> NodeHealth:
+        """The same with these faults, at most :data:`MAX_FAULTS` a device beside the fatal ones.
+
+        The newest of the worst stay; the others are counted.
+        """
+        kept = bounded(faults)
+        there = {fault.pci for fault in kept.values()}
+        left_out = {
+            key: number for key, number in self.left_out.items() if key.rpartition("|")[0] in there
+        }
+        for fault in faults.values():
+            if fault.key not in kept:
+                key = f"{fault.pci}|{fault.severity}"
+                left_out[key] = left_out.get(key, 0) + 1
+        return msgspec.structs.replace(self, faults=kept, left_out=left_out, **changes)
+
+    @property
     def has_serious_faults(self) -> bool:
         """Whether anything raises a condition."""
         return any(fault.severity is not Severity.INFO for fault in self.faults.values())
@@ -80,7 +107,7 @@ RANK: Final[Mapping[Severity, int]] = {Severity.FATAL: 0, Severity.WARNING: 1, S
 
 
 def bounded(faults: Mapping[str, OpenFault]) -> dict[str, OpenFault]:
-    """The same faults with at most :data:`MAX_FAULTS` a device. The newest of the worst stay."""
+    """The same faults with at most :data:`MAX_FAULTS` a device, and all that are fatal."""
     by_device: dict[str, list[OpenFault]] = {}
     for fault in faults.values():
         by_device.setdefault(fault.pci, []).append(fault)
@@ -92,4 +119,6 @@ def bounded(faults: Mapping[str, OpenFault]) -> dict[str, OpenFault]:
 
 
 def _most_telling(faults: Iterable[OpenFault], limit: int) -> list[OpenFault]:
-    return sorted(faults, key=lambda f: (RANK[f.severity], -f.last_seen))[:limit]
+    ranked = sorted(faults, key=lambda f: (RANK[f.severity], -f.last_seen))
+    fatal = sum(fault.severity is Severity.FATAL for fault in ranked)
+    return ranked[: max(limit, fatal)]

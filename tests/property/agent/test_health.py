@@ -105,7 +105,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def a_condition_is_true_exactly_when_a_fault_is_behind_it(self) -> None:
-        wanted = desired(self.health, VIEWS, written=())
+        wanted = desired(self.health, VIEWS, written=(), indexes={})
         raised = {r.type for f in self.health.faults.values() for r in f.rule.raises}
         true = {c.type for c in wanted.conditions if c.status is ConditionStatus.TRUE}
         assert true == raised

@@ -26,7 +26,7 @@ def states(
     views: dict[View, ViewState] | None = None,
     written: frozenset[ConditionType] = frozenset(),
 ) -> dict[str, tuple[str, str]]:
-    wanted = desired(health, views or UP, written=written)
+    wanted = desired(health, views or UP, written=written, indexes={})
     return {c.type.value: (c.status.value, c.reason) for c in wanted.conditions}
 
 
@@ -136,7 +136,7 @@ def test_the_reason_is_the_root_and_the_message_names_the_rest() -> None:
 def test_counts_alone_are_not_urgent() -> None:
     once = health_of(xid(119, 1.0))
     often = observe(once, [xid(119, 2.0, lines=100_000, new=False)], boot_id="boot-1")
-    first, second = (desired(h, UP, written=()) for h in (once, often))
+    first, second = (desired(h, UP, written=(), indexes={}) for h in (once, often))
     assert first.urgent == second.urgent
     assert first.conditions == second.conditions
     assert first.annotation != second.annotation
@@ -145,12 +145,12 @@ def test_counts_alone_are_not_urgent() -> None:
 def test_whose_fault_it_is_is_urgent() -> None:
     unnamed = health_of(xid(13, 1.0, "Graphics Exception: ESR"))
     named = observe(unnamed, [xid(13, 1.0, "pid=7, name=train, G", new=False)], boot_id="boot-1")
-    first, second = (desired(h, UP, written=()) for h in (unnamed, named))
+    first, second = (desired(h, UP, written=(), indexes={}) for h in (unnamed, named))
     assert first.urgent != second.urgent
 
 
 def test_the_annotation_carries_what_the_state_knows() -> None:
-    report = decode_report(desired(health_of(xid(79, 1.0)), UP, written=()).annotation)
+    report = decode_report(desired(health_of(xid(79, 1.0)), UP, written=(), indexes={}).annotation)
     (fault,) = report.faults
     assert (report.boot_id, fault.code, fault.pci, fault.severity) == (
         "boot-1",

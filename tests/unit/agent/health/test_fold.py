@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from node_agent.contract import Severity, decode_report, encode_report
+from node_agent.contract import Severity, Truncated, decode_report, encode_report
 from node_agent.health.faults import Seen
 from node_agent.health.fold import (
     Evidence,
@@ -177,6 +177,29 @@ def test_a_storm_of_distinct_faults_keeps_the_worst_and_is_bounded() -> None:
     assert len(health.faults) == MAX_FAULTS
     assert 79 in codes(health)
     assert not health.of_severity(Severity.INFO)
+
+
+def test_what_was_too_much_is_said_until_the_device_is_well() -> None:
+    wide = [xid(1000 + n, float(n)) for n in range(MAX_FAULTS + 3)]
+    health = seen(*wide)
+    assert health.truncated == Truncated(warning=3)
+    report = decode_report(
+        encode_report(
+            tuple(f.published() for f in health.worst_first()),
+            boot_id="b",
+            left_out=health.truncated,
+        )
+    )
+    assert report.truncated is not None
+    assert report.truncated.warning >= 3
+    assert health.with_faults({}).truncated == Truncated()
+
+
+def test_a_fatal_fault_is_never_one_too_many() -> None:
+    health = seen(xid(79, 1.0))
+    (fault,) = health.faults.values()
+    many = [msgspec.structs.replace(fault, subcode=str(n)) for n in range(2 * MAX_FAULTS)]
+    assert len(health.with_faults({f.key: f for f in many}).faults) == 2 * MAX_FAULTS
 
 
 def test_switch_faults_are_of_the_switch() -> None:

@@ -34,7 +34,7 @@ def render(state: NodeHealth) -> str:
             *state_blocks(
                 state,
                 devices=DEVICES,
-                conditions=desired(state, VIEWS, written=()).conditions,
+                conditions=desired(state, VIEWS, written=(), indexes={}).conditions,
                 views=VIEWS,
                 counters=Counters(),
                 source=SourceState("file", working=True),

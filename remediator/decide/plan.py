@@ -46,6 +46,7 @@ from remediator.decide.look import (
     unusable_session,
 )
 from remediator.decide.match import MAX_INSTANCES, Answer, Match
+from remediator.decide.orphans import orphaned
 from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
 from remediator.decide.refusals import REFUSED
@@ -177,8 +178,7 @@ def _go_on(
         hold = heard(record(session, held, steps, outcomes, draft.now), outcomes)
         matched = look.matched.get(hold.policy)
         if matched is None:
-            _orphaned(draft, session, hold, steps)
-            hold = stop_work(draft.now, hold, "its policy is gone, or in force no more")
+            hold = orphaned(draft, session, hold, steps)
             kept.append(hold)
             session = _with(session, hold)
             continue
@@ -301,26 +301,6 @@ def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:
     if not new or len(hold.instances) >= MAX_INSTANCES:
         return hold
     return replace(hold, instances=(*hold.instances, *new)[:MAX_INSTANCES], reasons=match.reasons)
-
-
-def _orphaned(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
-    """Stop where a policy was removed or may no longer enforce: no new step, nothing undone."""
-    draft.ledger.clear_since.pop((hold.policy, draft.facts.uid), None)
-    name = draft.facts.name
-    why = (
-        "removed, or not in force here any more: nothing further is done and nothing undone; "
-        f"`remediator cancel {name}` undoes it, `remediator release {name}` keeps it"
-    )
-    draft.hold(Hold(hold.policy, "policy", why))
-    draft.tell(
-        f"{session.id}/{hold.policy}/orphaned",
-        f"{name}: policy {hold.policy} is gone",
-        f"Policy {hold.policy} is {why}.",
-        kind="orphaned",
-        to=draft.channels(steps),
-        policy=hold.policy,
-        notice=True,
-    )
 
 
 def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:

@@ -417,6 +417,26 @@ def test_a_new_leader_wants_the_work_that_the_session_says_began() -> None:
     assert made.works["job"] == work
 
 
+def test_a_new_leader_takes_no_policy_for_gone_before_it_has_settled() -> None:
+    """The leader before may have read a file that has not come here yet."""
+    made = until(bench({"cordon": {}}, JOB), "job")
+    work, known = made.works["job"], made.policies
+    made.ledger = ledger(started=made.now, settling="60s")
+    made.policies = policies()
+    made.one(seconds=59.0)
+    assert hold(made).work_since == work.since
+    assert "orphaned" not in made.texts()
+
+    made.policies = known
+    made.one()
+    assert made.works["job"] == work
+
+    made.policies = policies()
+    made.one(seconds=1.0)
+    assert hold(made).work_since is None
+    assert "orphaned" in made.texts()
+
+
 def taken_over(made: Bench, *, after: float, kept: bool = False) -> None:
     """Have another leader begin to lead, which knows what stands on the nodes only.
 

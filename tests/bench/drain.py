@@ -1,12 +1,16 @@
 """What a drain adds to the time that pods need, and how fast it evicts, against a bare loop.
 
-`added_s`: from the answer to the deletion of the last pod (a stand-in kubelet ends it) until
-the node says that the drain is done; the whole controller, one pod, one after the other.
+KWOK plays the kubelets: pods run, and a second after their eviction they are gone.
+`added_s`: from the moment at which a watch shows that the pod is gone until another shows the
+node saying that its drain is done; the whole controller, one pod, one after the other.
 `ours_per_s`, `bare_per_s`: evictions of 1,000 running pods of one node, without budgets and
 with the rate limit off, from the first to the last pod that a watch shows terminating; the
 controller and a loop of 16 connections that does nothing else, each in a process of its own.
 
-    python -m tests.bench.drain [SAMPLES [PODS]]
+    python -m tests.bench.drain [SAMPLES [PODS [ENDS_AFTER]]]
+
+ENDS_AFTER: what the many pods need to end; with `60s` KWOK deletes none while others are
+evicted, and the difference is what it takes.
 """
 
 from __future__ import annotations
@@ -22,15 +26,17 @@ from typing import Any, Final
 
 import msgspec
 
+from testbed.kwok import ENDS_AFTER, LABEL, Kwok
 from tests.bench.figures import finish, percentile, say, say_machine
 from tests.bench.site import NEVER_BINDING, Controller, Site, status_patch
-from tests.bench.wire import STRATEGIC_MERGE, Wire
+from tests.bench.wire import METADATA_LIST, STRATEGIC_MERGE, Wire
 
 
 SAMPLES: Final = 20
 PODS: Final = 1000
 ROUNDS: Final = 3
 IN_FLIGHT: Final = 16
+POLL: Final = 0.2
 NAMESPACE: Final = "gpu-remediator"
 POLICY: Final = {
     "mode": "Enforce",
@@ -49,6 +55,10 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 class _Object(msgspec.Struct):
     metadata: _Meta
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
 
 
 class _Event(msgspec.Struct):
@@ -73,14 +83,14 @@ def pods_path(name: str = "", tail: str = "") -> str:
     return f"/api/v1/namespaces/{NAMESPACE}/pods" + (f"/{name}" if name else "") + tail
 
 
-async def make_pods(wire: Wire, node: str, count: int) -> list[str]:
-    """Running pods that need a kubelet to end."""
+async def make_pods(wire: Wire, node: str, count: int, *, ends_after: str = "1s") -> list[str]:
+    """Pods that need a kubelet to run and to end; return once they run."""
     limit = asyncio.Semaphore(IN_FLIGHT)
 
     async def one() -> str:
         name = f"p-{uuid.uuid4().hex[:10]}"
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": {ENDS_AFTER: ends_after}},
             "spec": {
                 "nodeName": node,
                 "serviceAccountName": "gpu-remediator",
@@ -89,28 +99,29 @@ async def make_pods(wire: Wire, node: str, count: int) -> list[str]:
                 "containers": [{"name": "main", "image": "pause"}],
             },
         }
-        running = {
-            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        }
         async with limit:
             await wire.call("POST", pods_path(), json.dumps(body).encode(), "application/json")
-            path = pods_path(name, "/status")
-            await wire.patch(path, json.dumps(running).encode(), STRATEGIC_MERGE)
         return name
 
-    return list(await asyncio.gather(*(one() for _ in range(count))))
+    names = list(await asyncio.gather(*(one() for _ in range(count))))
+    while await count_pods(wire, node, phase="Running") < count:  # noqa: ASYNC110 - of a server
+        await asyncio.sleep(POLL)
+    return names
 
 
-async def end_pods(wire: Wire, names: list[str]) -> None:
-    """What a kubelet does once the containers have ended."""
-    limit = asyncio.Semaphore(IN_FLIGHT)
+async def count_pods(wire: Wire, node: str, *, phase: str = "") -> int:
+    """How many pods the node has, in any phase or in this one."""
+    fields = f"spec.nodeName={node}" + (f",status.phase={phase}" if phase else "")
+    path = f"{pods_path()}?fieldSelector={fields}"
+    raw = await wire.call("GET", path, None, "application/json", accept=METADATA_LIST)
+    return len(msgspec.json.decode(raw, type=_List).items or ())
 
-    async def one(name: str) -> None:
-        async with limit:
-            path = pods_path(name) + "?gracePeriodSeconds=0"
-            await wire.call("DELETE", path, None, "application/json")
 
-    await asyncio.gather(*(one(name) for name in names))
+async def delete_node(wire: Wire, site: Site, node: str) -> None:
+    """Delete the node once KWOK has ended its pods."""
+    while await count_pods(wire, node):  # noqa: ASYNC110 - of a server
+        await asyncio.sleep(POLL)
+    site.cluster.delete_node(node)
 
 
 async def report(wire: Wire, node: str, boot_id: str, *, bad: bool) -> None:
@@ -147,43 +158,47 @@ async def terminating(wire: Wire, node: str, count: int) -> tuple[float, float]:
     raise RuntimeError("the watch ended")
 
 
+async def gone(wire: Wire, node: str) -> float:
+    """When a watch showed that a pod of the node is gone."""
+    async for event in watch(wire, "/api/v1/pods", f"spec.nodeName={node}"):
+        if event.type == "DELETED":
+            return time.monotonic()
+    raise RuntimeError("the watch ended")
+
+
 async def added(wire: Wire, site: Site) -> float:
     """One pod: seconds from its end to the end of its drain."""
     boot = str(uuid.uuid4())
-    node = site.cluster.create_node(f"one-{boot[:8]}", boot_id=boot)
-    (pod,) = await make_pods(wire, node, 1)
+    node = site.cluster.create_node(f"one-{boot[:8]}", labels=LABEL, boot_id=boot)
+    await make_pods(wire, node, 1)
     done = asyncio.create_task(drained(wire, node))
-    evicted = asyncio.create_task(terminating(wire, node, 1))
+    ended = asyncio.create_task(gone(wire, node))
     await report(wire, node, boot, bad=True)
-    await asyncio.wait_for(evicted, 30)
-    await asyncio.sleep(1.0)  # its containers end
-    await end_pods(wire, [pod])
-    gone = time.monotonic()
-    seconds = await asyncio.wait_for(done, 30) - gone
+    at = await asyncio.wait_for(ended, 30)
+    seconds = await asyncio.wait_for(done, 30) - at
     site.cluster.delete_node(node)
     return seconds
 
 
-async def ours(wire: Wire, site: Site, count: int) -> float:
+async def ours(wire: Wire, site: Site, count: int, ends_after: str) -> float:
     """Evictions a second of the controller."""
     boot = str(uuid.uuid4())
-    node = site.cluster.create_node(f"many-{boot[:8]}", boot_id=boot)
-    names = await make_pods(wire, node, count)
+    node = site.cluster.create_node(f"many-{boot[:8]}", labels=LABEL, boot_id=boot)
+    await make_pods(wire, node, count, ends_after=ends_after)
     seen = asyncio.create_task(terminating(wire, node, count))
     await asyncio.sleep(0.5)
     await report(wire, node, boot, bad=True)
     first, last = await asyncio.wait_for(seen, 120)
-    await end_pods(wire, names)
-    site.cluster.delete_node(node)
+    await delete_node(wire, site, node)
     return (count - 1) / (last - first)
 
 
-async def bare(wire: Wire, site: Site, count: int) -> float:
+async def bare(wire: Wire, site: Site, count: int, ends_after: str) -> float:
     """Evictions a second of a loop that does nothing else."""
     node = site.cluster.create_node(
-        f"bare-{uuid.uuid4().hex[:8]}", labels={"nvidia.com/gpu.present": ""}
+        f"bare-{uuid.uuid4().hex[:8]}", labels={**LABEL, "nvidia.com/gpu.present": ""}
     )
-    names = await make_pods(wire, node, count)
+    names = await make_pods(wire, node, count, ends_after=ends_after)
     seen = asyncio.create_task(terminating(wire, node, count))
     await asyncio.sleep(0.5)
     given = site.plane.folder / "evict.json"
@@ -194,18 +209,18 @@ async def bare(wire: Wire, site: Site, count: int) -> float:
     )
     first, last = await asyncio.wait_for(seen, 120)
     await loop.wait()
-    await end_pods(wire, names)
-    site.cluster.delete_node(node)
+    await delete_node(wire, site, node)
     return (count - 1) / (last - first)
 
 
-async def measure(site: Site, samples: int, count: int) -> dict[str, Any]:
+async def measure(site: Site, samples: int, count: int, ends_after: str) -> dict[str, Any]:
     async with Wire(**site.address) as wire:
         times = [await added(wire, site) for _ in range(samples)]
         say(f"one pod, {samples} times: done {max(times):.3f} s after it is gone, at most")
         rates: list[tuple[float, float]] = []
         for _ in range(ROUNDS):
-            rates.append((await ours(wire, site, count), await bare(wire, site, count)))
+            pair = [await one(wire, site, count, ends_after) for one in (ours, bare)]
+            rates.append((pair[0], pair[1]))
             say(f"{count} pods: {rates[-1][0]:.0f}/s; bare loop: {rates[-1][1]:.0f}/s")
     mine, floor = (percentile([one[at] for one in rates], 50) for at in (0, 1))
     return {
@@ -219,9 +234,9 @@ async def measure(site: Site, samples: int, count: int) -> dict[str, Any]:
     }
 
 
-def main(samples: int = SAMPLES, count: int = PODS) -> None:
+def main(samples: int = SAMPLES, count: int = PODS, *, ends_after: str = "1s") -> None:
     say_machine()
-    with Site(controllers=False) as site:
+    with Site(controllers=False) as site, Kwok(site.plane):
         spec = {**NEVER_BINDING, "evictions": OFF}
         spec["rates"] = {"cordon": "1000000/1m", "drain": "1000000/1m"}
         config = site.write("config.yaml", "RemediatorConfig", spec)
@@ -229,7 +244,7 @@ def main(samples: int = SAMPLES, count: int = PODS) -> None:
         with Controller(site, policies=policy.parent, config=config) as controller:
             say("the controller runs")
             try:
-                figures = asyncio.run(measure(site, samples, count))
+                figures = asyncio.run(measure(site, samples, count, ends_after))
             except BaseException:
                 print(controller.log[-4000:])
                 raise
@@ -239,4 +254,5 @@ def main(samples: int = SAMPLES, count: int = PODS) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(text) for text in sys.argv[1:]))
+    given = sys.argv[1:]
+    main(*(int(text) for text in given[:2]), ends_after="".join(given[2:]) or "1s")

@@ -20,8 +20,10 @@ import random
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from testbed.manifests import DEPLOY
@@ -40,6 +42,8 @@ POLICIES: Final = DEPLOY.parent / "policies"
 LABELS_BYTES: Final = 2600
 ANNOTATIONS_BYTES: Final = 900
 IMAGES_BYTES: Final = 11000
+_GOLDEN: Final = (5**0.5 - 1) / 2
+"""Its multiples, modulo 1, lie evenly, however many of them there are."""
 KUBELET: Final = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
     "MemoryPressure": (
@@ -63,7 +67,7 @@ PROBLEMS: Final = (
 """What node-problem-detector and the cloud provider add."""
 
 
-def node(number: int) -> dict[str, Any]:
+def node(number: int, more_labels: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """A Node as its POST; conditions follow from their writers, as in life.
 
     Labels are mostly the same on all nodes, as in life, annotations are not.
@@ -75,6 +79,7 @@ def node(number: int) -> dict[str, Any]:
         "topology.kubernetes.io/zone": f"zone-{number % 3}",
         "gpu-remediator.io/pool": f"pool-{number // 500}",
         **_padding("nvidia.com/gpu-feature-discovery.label-", "value-of-this-label", LABELS_BYTES),
+        **more_labels,
     }
     unique = f"{uuid.uuid5(uuid.NAMESPACE_DNS, name)}" * 2
     annotations = _padding("example.com/annotation-", unique, ANNOTATIONS_BYTES)
@@ -127,9 +132,9 @@ def _images() -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def kubelet_patch() -> bytes:
-    """A kubelet's heartbeat."""
-    stamp = _now()
+def kubelet_patch(at: float | None = None) -> bytes:
+    """A kubelet's heartbeat, of now or of another time."""
+    stamp = _stamp(at)
     return json.dumps(
         {
             "status": {
@@ -148,7 +153,8 @@ def problems_patch() -> bytes:
         {
             "status": {
                 "conditions": [
-                    _condition(kind, "False", f"No{kind}", text, stamp=_now()) for kind in PROBLEMS
+                    _condition(kind, "False", f"No{kind}", text, stamp=_stamp())
+                    for kind in PROBLEMS
                 ]
             }
         }
@@ -175,21 +181,28 @@ def _condition(kind: str, status: str, reason: str, message: str, *, stamp: str)
     }
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def _stamp(at: float | None = None) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
-def create(site: Site, count: int) -> dict[str, str]:
-    """Make the nodes, with the managed fields of four writers; boot ids by name."""
+def create(
+    site: Site, count: int, *, labels: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Make the nodes, with the managed fields of four writers; boot ids by name.
+
+    The last heartbeats of their kubelets lie anywhere in the last five minutes, as those of
+    kubelets do that were not all started at once.
+    """
     boots: dict[str, str] = {}
 
     def one(number: int) -> None:
-        body = node(number)
+        body = node(number, labels)
+        beaten = time.time() - HEARTBEAT_SECONDS * (number * _GOLDEN % 1)
         name, boot_id = body["metadata"]["name"], body["status"]["nodeInfo"]["bootID"]
         api = site.cluster.api
         api.create("/api/v1/nodes", body, fieldManager="kubelet")
         for manager, patch in (
-            ("kubelet", kubelet_patch()),
+            ("kubelet", kubelet_patch(beaten)),
             ("node-problem-detector", problems_patch()),
             ("gpu-remediator-node-agent", agent_patch(boot_id, first=True)),
         ):
@@ -221,11 +234,12 @@ def say_size(site: Site, name: str) -> float:
 
 
 class Heartbeats:
-    """Patches of kubelets and agents in turn, over all nodes."""
+    """Patches of kubelets and agents in turn, over all nodes; or of agents alone."""
 
-    def __init__(self, wire: Wire, boots: dict[str, str]) -> None:
+    def __init__(self, wire: Wire, boots: dict[str, str], *, kubelets: bool = True) -> None:
         self._wire = wire
         self._boots = list(boots.items())
+        self._kubelets = kubelets
         self._number = 0
         self.sent = 0
 
@@ -254,8 +268,9 @@ class Heartbeats:
     async def _one(self) -> None:
         number, self._number = self._number, self._number + 1
         self.sent += 1
-        name, boot_id = self._boots[number // 2 % len(self._boots)]
-        patch = agent_patch(boot_id) if number % 2 else kubelet_patch()
+        number, agents = divmod(number, 2) if self._kubelets else (number, True)
+        name, boot_id = self._boots[number % len(self._boots)]
+        patch = agent_patch(boot_id) if agents else kubelet_patch()
         await self._wire.patch(f"/api/v1/nodes/{name}/status", patch, STRATEGIC_MERGE)
 
 

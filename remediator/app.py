@@ -1,10 +1,10 @@
 """The composition root: everything is made and joined here, and ends here.
 
-    settings --> cluster, policies --> API server --> mirrors synced --> lease --> Term
+    settings --> process: connections, lease, endpoints --> a Replica for each RemediatorConfig
 
-A follower keeps its mirrors warm and follows the policies as a leader does, so that taking over
-costs nothing but the settling time. When the lease is ours they are read once more: to lead by
-yesterday's policies is to undo what the leader before began by today's.
+When the file of RemediatorConfig changes, the replica ends in order, as at SIGTERM, and one of the
+new configuration goes on from the nodes, as after a restart; the lease is kept meanwhile. If
+the new one cannot be served, the one before comes back.
 
 The process ends with 0 after SIGTERM or SIGINT (writes under way finished, the lease released),
 and with 1, and one sentence, when it cannot or may not go on.
@@ -13,57 +13,36 @@ and with 1, and one sentence, when it cannot or may not go on.
 from __future__ import annotations
 
 import asyncio
-import gc
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from remediator.clock import BootClock
-from remediator.decide.facts import MAX_ANNOTATION
 from remediator.kube.client import (
     ApiClient,
-    configmap_reflector,
     connect,
-    custom_reflector,
     load_config,
-    node_reflector,
 )
 from remediator.kube.config import ApiConfig
-from remediator.kube.custom import CustomObject
-from remediator.kube.endpoint import point_to
-from remediator.kube.errors import ApiError, ConfigError, Denied
+from remediator.kube.errors import ApiError, ConfigError
 from remediator.kube.lease import Elector, LeaseLost, LeaseTimings
-from remediator.kube.objects import ConfigMap, Node
-from remediator.kube.podplace import PodFinder
-from remediator.kube.reflector import Reflector
-from remediator.kube.store import Store
 from remediator.log import configure_logging
 from remediator.policy.cluster import ClusterSpec
+from remediator.policy.configfile import ConfigFile
 from remediator.policy.load import load_config as load_cluster
 from remediator.policy.problems import PolicyError
-from remediator.policy.reload import PolicyWatcher
-from remediator.policy.sources import rooted
-from remediator.record.control import CONTROL_CONFIGMAP
-from remediator.record.crds import POLICIES
+from remediator.policy.reload import Contents, PolicyWatcher
 from remediator.record.metrics import CONTENT_TYPE, Metrics
-from remediator.record.policysource import PolicyObjects
-from remediator.settings import PoliciesFrom, Settings, parse_listen
-from remediator.signals.board import Board
-from remediator.signals.feeds import Feeds
-from remediator.signals.fleet import Fleet
-from remediator.signals.resolve import NodeIndex
-from remediator.term.lead import Term
-from remediator.term.resources import Resources
-from remediator.web.intake import webhook
+from remediator.replica import Process, Replica
+from remediator.settings import PoliciesFrom, Settings
 from remediator.web.server import ListenError, Server, make_app
 from remediator.web.tls import TlsError
 
@@ -74,8 +53,6 @@ Connect = Callable[..., AbstractAsyncContextManager[ApiClient]]
 
 WATCHES: Final = 8
 """Connections beside those of the workers: watches, status, state, Events."""
-POLICIES_SECONDS: Final = 10.0
-"""For policies that are objects, before we lead without them: a cluster may not know the kind."""
 DRAIN_CONNECTIONS: Final = 48
 """For evictions and the watches of nodes that are drained: writes to nodes do not wait for them."""
 
@@ -113,11 +90,11 @@ async def _run(settings: Settings) -> None:
 
 
 class Controller:
-    """One replica, from its start to its end.
+    """The process's work, from its start to its end.
 
     Args:
         settings: of the process.
-        cluster: what holds for the whole cluster.
+        cluster: what RemediatorConfig says now; its file is followed from here on.
         config: the API server and the way in.
         connect: opens a pool of connections to it.
     """
@@ -132,100 +109,102 @@ class Controller:
     ) -> None:
         self._connect = connect
         self._settings = settings
-        self._cluster = cluster
-        self._config = config
+        self._api_config = config
         self._clock = BootClock()
         self._metrics = Metrics(registry=CollectorRegistry())
+        self._config = ConfigFile(
+            Path(settings.config) if settings.config else None, in_force=cluster
+        )
         self._watcher = PolicyWatcher(
             paths=[] if settings.policies_from is PoliciesFrom.CRDS else [Path(settings.policies)],
             cluster=cluster,
             clock=self._clock.now,
-            others=lambda: None if self._objects is None else self._objects.contents(),
+            others=self._policy_objects,
         )
-        self._objects: PolicyObjects | None = None
-        self._term: Term | None = None
-        self._feeds: Feeds | None = None
+        self._replica: Replica | None = None
         self.port = 0
         """Where ``/healthz`` and ``/metrics`` are, once it runs."""
-        self.webhook_port = 0
+
+    @property
+    def webhook_port(self) -> int:
         """Where ``/alertmanager`` is, if there is a webhook."""
+        return 0 if self._replica is None else self._replica.webhook_port
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, lead when the lease is ours, and end when ``stop`` is set.
 
         Raises:
             PolicyError: there is no such file or folder of policies.
-            Denied: RBAC lacks something; the text says what.
-            LeaseLost: another replica leads now.
+            ListenError: an address cannot be listened on.
+            ExceptionGroup: of ListenError, TlsError (the webhook cannot be served), Denied (RBAC
+                lacks something; the text says what), or LeaseLost (another replica leads now).
         """
         found = self._watcher.load()
         if found.general and not found.policies:
             raise PolicyError(list(found.general))
-        async with self._resources() as (has, mirrors), asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(mirror.run()) for mirror in mirrors]
-            if has.policy_objects is not None:
-                background.append(tasks.create_task(has.policy_objects.mirror.run()))
-            background.append(tasks.create_task(self._feed(has, mirrors)))
-            background.append(tasks.create_task(self._follow_policies(has, mirrors)))
-            async with self._web(has, mirrors) as web, self._webhook(has, mirrors) as port:
-                self.port, self.webhook_port = web.port, port
-                leading = tasks.create_task(self._lead(has, mirrors))
-                stopped = tasks.create_task(stop.wait())
-                await asyncio.wait({leading, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                if self._term is not None:
-                    self._term.stop()
-                else:
-                    leading.cancel()
-                await asyncio.wait({leading})
-                for task in (stopped, *background):
+        async with self._process() as process, self._web(process.elector) as web:
+            self.port = web.port
+            async with asyncio.TaskGroup() as tasks:
+                following = [
+                    tasks.create_task(work)
+                    for work in (self._config.follow(), self._follow_policies())
+                ]
+                await self._live(process, stop)
+                for task in following:
                     task.cancel()
+            await process.elector.release()  # if it was kept for a replica that did not come
 
-    async def _feed(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
-        """Ask the other sources, once it is known which nodes there are."""
-        await mirrors[0].synced.wait()
-        has.board.use(one.policy for one in self._watcher.current.policies.values())
-        if self._feeds is not None:
-            await self._feeds.run()
+    async def _live(self, process: Process, stop: asyncio.Event) -> None:
+        """Be one replica after the other: a new one for each configuration."""
+        config, before = self._config, None
+        while not stop.is_set():
+            self._replica = Replica(process, config.in_force)
+            _log.info("config_in_force", mode=config.in_force.mode.value)
+            try:
+                await self._be(self._replica, stop)
+            except (ListenError, TlsError) as error:
+                if before is None:
+                    raise
+                await self._watcher.use(config.go_back(before, str(error)))
+                before = None
+                continue
+            before = config.in_force
+            if config.changed.is_set():
+                await self._watcher.use(config.take())
 
-    async def _follow_policies(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
-        """Take in changes of the policies, whoever leads."""
-        await mirrors[0].synced.wait()
+    async def _be(self, replica: Replica, stop: asyncio.Event) -> None:
+        """Be this replica until the process is to end, or another configuration is there."""
+        end, changed = asyncio.Event(), self._config.changed
+        life = asyncio.create_task(
+            replica.run(end, keep=lambda: changed.is_set() and not stop.is_set())
+        )
+        reasons = [asyncio.create_task(one.wait()) for one in (stop, changed)]
+        try:
+            await asyncio.wait({life, *reasons}, return_when=asyncio.FIRST_COMPLETED)
+            end.set()
+            await life
+        finally:
+            await _end(life, *reasons)
+
+    async def _follow_policies(self) -> None:
         async for found in self._watcher.changes():
-            has.board.use(one.policy for one in found.policies.values())
-            if self._term is not None:
-                self._term.use(found)
+            if self._replica is not None:
+                self._replica.use(found)
 
-    async def _lead(self, has: Resources, mirrors: list[Reflector]) -> None:  # type: ignore[type-arg]
-        for mirror in mirrors:
-            await _synced(mirror)
-        if has.policy_objects is not None:
-            await has.policy_objects.wait(POLICIES_SECONDS)
-            await self._watcher.refresh()
-        _spare_collector()
-        _log.info("synced", nodes=len(has.fleet), gpu_nodes=sum(f.gpu for f in has.fleet.all()))
-        async with has.elector.lead():
-            await self._watcher.refresh()
-            self._term = Term(has)
-            await self._term.run()
+    def _policy_objects(self) -> Contents | None:
+        objects = None if self._replica is None else self._replica.objects
+        return None if objects is None else objects.contents()
 
     @asynccontextmanager
-    async def _resources(self) -> AsyncIterator[tuple[Resources, list[Reflector]]]:  # type: ignore[type-arg]
+    async def _process(self) -> AsyncIterator[Process]:
         settings, timings = self._settings, _timings(self._settings)
-        limit = min(5.0, timings.renew_deadline / 2)
+        limit, config = min(5.0, timings.renew_deadline / 2), self._api_config
+        many = settings.workers + WATCHES
         async with (
-            self._connect(
-                self._config, timeout=limit, max_connections=settings.workers + WATCHES
-            ) as api,
-            self._connect(self._config, timeout=timings.call_timeout, max_connections=2) as own,
-            self._connect(self._config, timeout=limit, max_connections=DRAIN_CONNECTIONS) as drains,
+            self._connect(config, timeout=limit, max_connections=many) as api,
+            self._connect(config, timeout=timings.call_timeout, max_connections=2) as own,
+            self._connect(config, timeout=limit, max_connections=DRAIN_CONNECTIONS) as drains,
         ):
-            fleet = Fleet(cluster=self._cluster, clock=self._clock)
-            metrics = self._metrics
-            nodes: Store[Node] = Store(failed=partial(metrics.defect, "handler"))
-            index = NodeIndex()
-            nodes.on_event(index.on_event)
-            nodes.on_event(fleet.on_event)
-            control: Store[ConfigMap] = Store(failed=partial(metrics.defect, "handler"))
             elector = Elector(
                 api=own,
                 namespace=settings.namespace,
@@ -233,78 +212,27 @@ class Controller:
                 identity=settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
                 timings=timings,
             )
-            folder = Path(settings.config).parent
-            sources = sources_of(self._cluster, folder)
-            board = Board(
-                cluster=sources, fleet=fleet, index=index, clock=self._clock, observer=self._metrics
-            )
-            mirror = node_reflector(
-                api,
-                nodes,
-                other_annotations=MAX_ANNOTATION + 1,
-                on_gap=fleet.blind,
-                failed=partial(metrics.watch_failed, "nodes"),
-            )
-            self._feeds = Feeds(
-                cluster=sources,
-                board=board,
-                clock=self._clock,
-                finder=PodFinder(api=api),
-                watch_staleness=lambda: mirror.staleness,
-            )
-            self._objects = self._policy_objects(api)
-            has = Resources(
+            yield Process(
+                settings=settings,
                 api=api,
                 drains=drains,
-                fleet=fleet,
-                control=control,
-                watcher=self._watcher,
-                metrics=self._metrics,
-                clock=self._clock,
-                cluster=self._cluster,
                 elector=elector,
-                folder=folder,
-                namespace=settings.namespace,
-                workers=settings.workers,
-                board=board,
-                nodes=mirror,
-                policy_objects=self._objects,
-                announce=self._announcement(api, elector),
-            )
-            yield (
-                has,
-                [
-                    mirror,
-                    configmap_reflector(
-                        api,
-                        control,
-                        namespace=settings.namespace,
-                        name=CONTROL_CONFIGMAP,
-                        failed=partial(metrics.watch_failed, "control"),
-                    ),
-                ],
+                clock=self._clock,
+                metrics=self._metrics,
+                watcher=self._watcher,
+                config=self._config,
+                folder=Path(settings.config).parent,
             )
 
-    def _policy_objects(self, api: ApiClient) -> PolicyObjects | None:
-        """Return the mirror of policies that are objects; None where only files count."""
-        if self._settings.policies_from is PoliciesFrom.FILES:
-            return None
-        store: Store[CustomObject] = Store()
-        mirror = custom_reflector(
-            api,
-            store,
-            namespace=self._settings.namespace,
-            plural=POLICIES.plural,
-            failed=partial(self._metrics.watch_failed, "policies"),
-        )
-        return PolicyObjects(store=store, mirror=mirror)
+    def _web(self, elector: Elector) -> Server:
+        def of(ask: Callable[[Replica], float]) -> float:
+            return 0.0 if self._replica is None else ask(self._replica)
 
-    def _web(self, has: Resources, mirrors: list[Reflector]) -> Server:  # type: ignore[type-arg]
-        nodes, elector, address = mirrors[0], has.elector, self._settings.address
         self._metrics.bind(
             leader=lambda: elector.leading,
-            watch_staleness=lambda: nodes.staleness,
-            outbox_pending=lambda: 0 if self._term is None else self._term.messages_pending,
+            watch_staleness=lambda: of(lambda one: one.staleness),
+            outbox_pending=lambda: int(of(lambda one: one.messages_pending)),
+            config_problem=lambda: self._config.problem,
         )
         app = make_app(
             alive={
@@ -314,73 +242,19 @@ class Controller:
                     else ""
                 )
             },
-            ready={"nodes": lambda: "" if nodes.synced.is_set() else "not synced yet"},
+            ready={"nodes": lambda: "" if of(lambda one: one.synced) else "not synced yet"},
             metrics=self._metrics.render,
             metrics_type=CONTENT_TYPE,
         )
+        address = self._settings.address
         return Server(app, host=address.host, port=address.port)
 
-    def _webhook(
-        self,
-        has: Resources,
-        mirrors: list[Reflector],  # type: ignore[type-arg]
-    ) -> AbstractAsyncContextManager[int]:
-        assert self._feeds is not None  # noqa: S101 - made with the resources
-        address = parse_listen(self._settings.webhook_listen)
-        return webhook(
-            sources_of(self._cluster, has.folder),
-            host=address.host,
-            port=address.port,
-            feeds=self._feeds,
-            ready={
-                "nodes": lambda: "" if mirrors[0].synced.is_set() else "not synced yet",
-                "leader": lambda: (
-                    "" if self._term is not None and self._term.accepting else "not the leader"
-                ),
-            },
-            observer=self._metrics,
-        )
 
-    def _announcement(
-        self, api: ApiClient, elector: Elector
-    ) -> Callable[[], Awaitable[None]] | None:
-        """Return what lets the webhook's Service lead here; None where it is not asked for."""
-        ip, namespace = self._settings.pod_ip, self._settings.namespace
-        if not ip or self._cluster.webhook is None:
-            return None
-        return lambda: point_to(
-            api, namespace=namespace, ip=ip, port=self.webhook_port, check=elector.check
-        )
-
-
-def sources_of(cluster: ClusterSpec, folder: Path) -> ClusterSpec:
-    """Return the settings with the names of the sources' files as the process sees them."""
-    hook = cluster.webhook
-    return cluster.model_copy(
-        update={
-            "alertmanagers": tuple(rooted(one, str(folder)) for one in cluster.alertmanagers),
-            "prometheus": tuple(rooted(one, str(folder)) for one in cluster.prometheus),
-            "webhook": None if hook is None else rooted(hook, str(folder)),
-        }
-    )
-
-
-def _spare_collector() -> None:
-    """Take what is there for good (modules, the fleet) out of the garbage collector's walks.
-
-    A full walk of them takes a tenth of a second, in the middle of whatever is urgent. What is
-    replaced is freed by its reference count all the same.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-async def _synced(mirror: Reflector) -> None:  # type: ignore[type-arg]
-    """Wait until the mirror is complete. Raises Denied: waiting would not help."""
-    while not mirror.synced.is_set():
-        if isinstance(mirror.last_error, Denied):
-            raise mirror.last_error
-        await asyncio.sleep(0.05)
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel what still runs, and wait for its end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _timings(settings: Settings) -> LeaseTimings:

@@ -117,7 +117,8 @@ class Settings(BaseSettings):
     )
     config: str = Field(
         default="",
-        description="RemediatorConfig file (mode, guards, channels). Empty: the safe defaults.",
+        description="RemediatorConfig file (mode, guards, channels); watched for changes. Empty:"
+        " the safe defaults.",
     )
     kubeconfig: str = Field(
         default="",

@@ -120,6 +120,8 @@ class Elector:
         self._acquired = ""
         self._version = ""
         self._renewed: float | None = None
+        self._kept = False
+        """Whether the lease is left to ourselves, between two bodies of `lead`."""
         self._observed: tuple[str, float] = ("", 0.0)
         self._looked = 0.0
 
@@ -147,10 +149,14 @@ class Elector:
     # -- the life of a candidate -------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def lead(self) -> AsyncIterator[None]:
+    async def lead(self, *, keep: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
         """Wait until we lead, run the body while we do, release the lease at its end.
 
         The body is cancelled when the lease is lost.
+
+        Args:
+            keep: asked at the body's end: whether we lead again at once. Then the lease is left
+                as it is, ours until it expires, and until then nothing may be written.
 
         Raises:
             LeaseLost: the lease was lost; the process should end.
@@ -183,7 +189,9 @@ class Elector:
             renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await renewal
-            if not lost:
+            if not lost and keep():
+                self._renewed, self._kept = None, True
+            elif not lost:
                 await self.release()
             watchdog.stop()
         if lost:
@@ -218,10 +226,10 @@ class Elector:
 
         Call it only when no write can follow. Never fails: then it simply expires.
         """
-        if not self.is_fresh():
+        if not self.is_fresh() and not self._kept:
             self._renewed = None
             return
-        self._renewed = None  # from here on no write passes the fence
+        self._renewed, self._kept = None, False  # from here on no write passes the fence
         try:
             async with asyncio.timeout(self._timings.call_timeout):
                 await self._give_back()
@@ -358,7 +366,7 @@ class Elector:
         self._took(started, self._codec.one(await self._patch(self._spec(transitions), left)))
 
     def _took(self, started: float, lease: Lease) -> None:
-        self._renewed = started
+        self._renewed, self._kept = started, False
         self._version = lease.resource_version
         self.leader, self.transitions = lease.holder, lease.transitions
 

@@ -259,6 +259,11 @@ class PolicyWatcher:
         """Read everything now, whatever the times say. Blocks for the reading."""
         return self._load(self._others())
 
+    async def use(self, cluster: ClusterSpec) -> PolicySet:
+        """Read everything anew with other settings of the cluster, while `changes` goes on."""
+        self._cluster = cluster
+        return await self.refresh()
+
     async def refresh(self) -> PolicySet:
         """Read everything now, as `load` does, while `changes` goes on.
 

@@ -122,6 +122,11 @@ class Metrics:
             "Policy files that are not in force as they stand on disk.",
             registry=registry,
         )
+        self.config_error = Gauge(
+            "remediation_config_error",
+            "1 while RemediatorConfig is not in force as it stands on disk.",
+            registry=registry,
+        )
         self.policies = Gauge(
             "remediation_policies",
             "Policies in force, by effective mode (Enforce, DryRun, Disabled).",
@@ -265,8 +270,10 @@ class Metrics:
         leader: Callable[[], bool],
         watch_staleness: Callable[[], float],
         outbox_pending: Callable[[], int],
+        config_problem: Callable[[], str],
     ) -> None:
         """Read these at each scrape."""
+        self.config_error.set_function(lambda: float(bool(config_problem())))
         self.leader.set_function(lambda: float(leader()))
         self.watch_activity.set_function(watch_staleness)
         self.outbox_pending.set_function(outbox_pending)

@@ -262,7 +262,7 @@ class Term:
             self._memory.touch()
             nodes = self._has.nodes
             seen = None if nodes is None else (nodes.sees, len(nodes.unreadable))
-            now = (self._has.board.revision, seen)
+            now = (self._has.board.revision, self._has.config_problem(), seen)
             if now != shown:
                 shown = now
                 self._publisher.touch()

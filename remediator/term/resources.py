@@ -44,5 +44,7 @@ class Resources:
     """What mirrors the nodes: whether they are seen now, and which cannot be read."""
     policy_objects: PolicyObjects | None = None
     """Policies that are objects; None where only files count."""
+    config_problem: Callable[[], str] = str
+    """Why the newest RemediatorConfig is not in force; "" if it is."""
     announce: Callable[[], Awaitable[None]] | None = None
     """Makes this replica the one that the webhook's Service leads to. Raises ApiError."""

@@ -127,9 +127,13 @@ class View:
             else OutboxStatus(
                 pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
             ),
-            notes=(*self.notes, *self._refusals(), *self._sources()),
+            notes=(*self._config(), *self.notes, *self._refusals(), *self._sources()),
             nodes_total=len(self._has.fleet),
         )
+
+    def _config(self) -> tuple[str, ...]:
+        problem = self._has.config_problem()
+        return (f"RemediatorConfig: {problem}; the version before stays",) if problem else ()
 
     def _refusals(self) -> tuple[str, ...]:
         """Say which writes the API server refuses, the first few by name."""

@@ -222,6 +222,49 @@ async def test_orderly_end_hands_over_within_two_seconds(
     assert not a.elector.is_fresh()
 
 
+async def test_a_lease_that_is_kept_lets_nobody_else_lead_and_nothing_be_written(
+    server: LeaseServer, candidates: list[Candidate]
+) -> None:
+    a, b = candidates
+    async with a.elector.lead(keep=lambda: True):
+        b.start()
+        await asyncio.sleep(60)
+    assert not a.elector.leading
+    assert not a.elector.is_fresh()
+    await asyncio.sleep(5)
+    assert not b.elector.leading
+    changes = server.writes[-1]["leaseTransitions"]
+
+    async with a.elector.lead():
+        assert a.elector.is_fresh()
+        assert server.writes[-1]["leaseTransitions"] == changes
+    assert await led(b, 10) < 2.5
+
+
+async def test_a_lease_that_was_kept_can_still_be_given_back(
+    candidates: list[Candidate],
+) -> None:
+    a, b = candidates
+    async with a.elector.lead(keep=lambda: True):
+        b.start()
+        await asyncio.sleep(10)
+    await a.elector.release()
+    assert await led(b, 10) < 2.5
+
+
+async def test_a_lease_that_was_kept_and_is_not_used_expires(
+    server: LeaseServer, candidates: list[Candidate]
+) -> None:
+    a, b = candidates
+    async with a.elector.lead(keep=lambda: True):
+        b.start()
+        await asyncio.sleep(10)
+    assert await led(b, 30) > 10
+    await a.elector.release()
+    assert b.elector.is_fresh(), "what somebody else holds by now is not given back"
+    assert server.writes[-1]["holderIdentity"] == "b"
+
+
 @pytest.mark.parametrize("trouble", ["hung", "broken"])
 async def test_leader_without_server_stops_before_another_leads(
     server: LeaseServer, candidates: list[Candidate], trouble: str

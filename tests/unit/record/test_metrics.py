@@ -165,11 +165,12 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
 
 def test_what_changes_by_itself_is_read_at_each_scrape() -> None:
     metrics = make()
-    facts = {"leader": False, "age": 1.5, "pending": 2}
+    facts = {"leader": False, "age": 1.5, "pending": 2, "config": ""}
     metrics.bind(
         leader=lambda: bool(facts["leader"]),
         watch_staleness=lambda: float(facts["age"]),
         outbox_pending=lambda: int(facts["pending"]),
+        config_problem=lambda: str(facts["config"]),
     )
     assert value(metrics, "leader") == 0.0
     facts["leader"] = True
@@ -177,6 +178,9 @@ def test_what_changes_by_itself_is_read_at_each_scrape() -> None:
     assert value(metrics, "leader") == 1.0
     assert value(metrics, "watch_last_activity_seconds") == 1.5
     assert value(metrics, "remediation_outbox_pending") == 2.0
+    assert value(metrics, "remediation_config_error") == 0.0
+    facts["config"] = "a typo"
+    assert value(metrics, "remediation_config_error") == 1.0
 
 
 def test_no_label_can_grow_with_the_fleet() -> None:

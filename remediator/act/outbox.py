@@ -33,6 +33,7 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from remediator.act.envelope import Channel, Envelope, RefusedError, RetryLaterError, pack
+from remediator.act.told import Told
 from remediator.decide.decision import Outcome, SendMessage
 from remediator.decide.topics import conversation
 
@@ -137,6 +138,7 @@ class Outbox:
         self._sleep = sleep
         self._rng = rng or Random()  # noqa: S311 - jitter, not a secret
         self._known: OrderedDict[tuple[bool, str], None] = OrderedDict()
+        self._told = Told()
         self._pending: dict[tuple[bool, str], _Pending] = {}
         self._incoming: deque[_Pending] = deque()
         self._wake = asyncio.Event()
@@ -168,6 +170,20 @@ class Outbox:
         """Return those that messages are under way about."""
         return {conversation(one.message) for one in self._pending.values()}
 
+    def told(self) -> dict[str, float]:
+        """Return which messages of no step arrived lately, and when, by key."""
+        return self._told.lately(self._now())
+
+    def take_over(self, told: Mapping[str, float]) -> None:
+        """Count as delivered, and do not send again, what an earlier leader knew to have arrived.
+
+        Call it before `run`, so that nothing of it is under way.
+        """
+        self._told.take_over(told)
+        for pending in [one for one in self._incoming if self._is_told(one)]:
+            self._incoming.remove(pending)
+            self._end(pending)
+
     def submit(self, message: SendMessage, *, dry_run: bool, created: float | None = None) -> bool:
         """Take a message. Returns at once; False if its key was taken before.
 
@@ -180,6 +196,9 @@ class Outbox:
         self._remember(identity)
         waiting = set(message.to) or {LOG_CHANNEL}
         pending = _Pending(message, dry_run, self._now() if created is None else created, waiting)
+        if self._is_told(pending):
+            self._end(pending)
+            return False
         if len(self._pending) >= self._capacity:
             self._fail(pending, f"the outbox is full ({self._capacity} messages under way)")
             return True
@@ -362,6 +381,14 @@ class Outbox:
             pending.failures.append(f"{channel}: {failure}")
         if pending.waiting:
             return
+        if not (pending.failures or pending.dry_run or pending.message.step is not None):
+            self._told.add(pending.message.key, self._now())
+        self._end(pending)
+
+    def _is_told(self, pending: _Pending) -> bool:
+        return not pending.dry_run and pending.message.key in self._told
+
+    def _end(self, pending: _Pending) -> None:
         self._pending.pop((pending.dry_run, pending.message.key), None)
         if not self._pending:
             self._idle.set()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from msgspec import structs
+
 from remediator.decide.decision import (
     NOT_ASKED,
     UNSET,
@@ -28,7 +30,7 @@ from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.refusals import UNDO
 from remediator.decide.room import fitted, fitted_history, too_long
-from remediator.decide.session import Approval, History, PolicyHold, Session, Taint
+from remediator.decide.session import Approval, History, Owed, PolicyHold, Session, Taint
 from remediator.decide.suspensions import Suspension
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan
@@ -76,6 +78,8 @@ class Draft:
     ended: Session | None = None
     left: list[PolicyHold] = field(default_factory=list)
     """Holds that let go, while others hold the node."""
+    settled: frozenset[str] = frozenset()
+    """Keys of the messages that the node's history owes no more."""
     answered: bool = False
     """A person's request was answered in this decision."""
     drop_session: bool = False
@@ -155,17 +159,23 @@ class Draft:
         urgency: Urgency = Urgency.WARNING,
         resolves: bool = False,
         notice: bool = False,
+        owed: bool = False,
     ) -> None:
         """Send a message nobody waits for; to the cluster's ``alertsTo`` if no channel is given.
 
         ``kind``: what it says, in a word: what is alike may be merged.
         ``step``: that the session remembers it by, so that its outcome is looked at.
         ``notice``: it is true, and sent, whether or not this decision's patch may be written.
+        ``owed``: nobody would send it again, so that the patch remembers it in the history.
         """
+        to = to or self.ledger.cluster.alerts_to
+        if owed and self.world is World.REAL:
+            one = Owed(key=key, to=to, title=title, text=text, at=self.now, policy=policy)
+            self.history = structs.replace(self.history, owed=(*self.history.owed, one))
         (self.notices if notice else self.effects).append(
             SendMessage(
                 key=key,
-                to=to or self.ledger.cluster.alerts_to,
+                to=to,
                 title=title,
                 text=text,
                 node=self.facts.name,
@@ -242,6 +252,9 @@ class Draft:
             or self.annotations
             or self.approvals is not None
         )
+        if changed and self.settled:
+            self.history = self.history.without(self.settled)
+            changed_history = self.history != self.facts.history
         refusal = self.refusal() if changed or self.under_way else None
         if refusal is None and self._too_long(changed=changed_session):
             refusal = Hold(self.policy, "session", "it would be longer than what we read again")

@@ -93,6 +93,7 @@ def _tell_end(draft: Draft, session: Session, hold: PolicyHold, what: str, why: 
         policy=hold.policy,
         urgency=Urgency.INFO,
         resolves=True,
+        owed=True,
     )
 
 
@@ -140,7 +141,7 @@ def answer_request(draft: Draft, look: Look) -> bool:
 
 def _retry(draft: Draft, look: Look, session: Session | None, request: Request) -> None:
     """Give stopped holds another try, and waived faults back to the policies."""
-    draft.history = History(last=f"retry asked by {request.by}")
+    draft.history = History(last=f"retry asked by {request.by}", owed=draft.history.owed)
     if session is None:
         return
     draft.session = replace(

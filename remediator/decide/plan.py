@@ -47,6 +47,7 @@ from remediator.decide.look import (
 )
 from remediator.decide.match import MAX_INSTANCES, Answer, Match
 from remediator.decide.orphans import orphaned
+from remediator.decide.owed import tell_owed
 from remediator.decide.progress import remembered
 from remediator.decide.recovery import Recovery, recovery, silent, unproven
 from remediator.decide.refusals import REFUSED
@@ -96,6 +97,7 @@ def plan(
             draft.due(name, "the fault has lasted long enough", one.match.next_look)
     _plan(draft, look, verdicts, outcomes)
     _tell_refused(draft)
+    tell_owed(draft, outcomes)
     holding = look.holding
     admitted = any(verdicts.get((facts.uid, name), NOT_ASKED) is None for name in look.matched)
     if admitted and not draft.disruptive:

@@ -38,6 +38,8 @@ KEPT_RESULTS: Final = 5
 MAX_NOTE: Final = 400
 MAX_WHY: Final = 450
 """Characters of what the history says: why a session ended, why a fault was waived."""
+MAX_OWED: Final = 16
+"""Messages that a history owes people, the newest."""
 _BRIEF: Final = 80
 
 
@@ -85,7 +87,11 @@ def fitted_history(history: History) -> History:
         waivers = tuple(
             replace(one, why=cut(one.why, limit) if limit else "") for one in history.waivers
         )
-        history = replace(history, waivers=waivers, last=cut(history.last, MAX_WHY))
+        owed = tuple(
+            replace(one, title=cut(one.title, MAX_WHY), text=cut(one.text, max(limit, _BRIEF)))
+            for one in history.owed[-MAX_OWED:]
+        )
+        history = replace(history, waivers=waivers, owed=owed, last=cut(history.last, MAX_WHY))
         if len(encode(history)) <= MAX_WRITTEN:
             break
     return history

@@ -10,7 +10,7 @@ does not change a remediation half-way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -236,6 +236,17 @@ class Remedy(msgspec.Struct, frozen=True, omit_defaults=True):
     did: dict[str, tuple[str, ...]]
 
 
+class Owed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message that something is over, not known to have arrived; and since when it is true."""
+
+    key: str
+    to: tuple[str, ...]
+    title: str
+    text: str
+    at: float
+    policy: str = ""
+
+
 class History(msgspec.Struct, frozen=True, omit_defaults=True):
     """What outlives a session: attempts of the last 24 h, and what is waived.
 
@@ -249,6 +260,12 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
     waivers: tuple[Waiver, ...] = ()
     last: str = ""
     """How the last session ended, in words."""
+    owed: tuple[Owed, ...] = ()
+    """What people are to hear of that, and may not have heard."""
+
+    def without(self, keys: Container[str]) -> History:
+        """Return it without these of the messages that are owed."""
+        return replace(self, owed=tuple(one for one in self.owed if one.key not in keys))
 
     def not_after(self, now: float) -> History:
         """Move times out of the future, as of a session."""
@@ -257,6 +274,7 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
             attempts=tuple(_within(at, now) for at in self.attempts),
             remedies=tuple(replace(one, at=_within(one.at, now)) for one in self.remedies),
             waivers=tuple(replace(one, at=_within(one.at, now)) for one in self.waivers),
+            owed=tuple(replace(one, at=_within(one.at, now)) for one in self.owed),
         )
 
     def lately(self, now: float) -> History:

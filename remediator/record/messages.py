@@ -2,11 +2,12 @@
 
 A message of a step is undelivered in its session, and the next leader sends it again. Others have
 nobody who would: that a session ended, that a breaker opened; and a session may end before its
-messages arrive. So all stay here until they are delivered or given up. So do the topics
-(threads, incidents, alerts) that later messages go into.
+messages arrive. So all stay here until they are delivered or given up. So do, for a while, the
+keys of those that arrived, and the topics (threads, incidents, alerts) that later ones go into.
 
-Written behind, at most once a second: of a crash within that second a message may be lost or
-sent twice (with the same key), and a thread begun anew. Until it was read it is not written.
+Written behind, at most once a second: of a crash within that second a message may be lost (but
+none that a node's history owes) or sent twice (with the same key), and a thread begun anew.
+Until it was read it is not written.
 Bounded: see ``MAX_UNSENT``, ``MAX_BYTES``. A document that cannot be read is kept under another
 key, and we begin without.
 """
@@ -58,6 +59,8 @@ class Correspondence(msgspec.Struct, frozen=True, kw_only=True):
     version: int = MESSAGES_VERSION
     unsent: tuple[Unsent, ...] = ()
     topics: Mapping[str, Sequence[Topic]] = {}
+    told: Mapping[str, float] = {}
+    """When messages of no step arrived, by key: the next leader sends none of them again."""
 
 
 class Source(NamedTuple):
@@ -65,6 +68,7 @@ class Source(NamedTuple):
 
     unsent: Callable[[], Sequence[tuple[SendMessage, float]]]
     topics: Callable[[], Mapping[str, Sequence[Topic]]]
+    told: Callable[[], Mapping[str, float]]
 
 
 class MessageMemory:
@@ -98,7 +102,7 @@ class MessageMemory:
         young = tuple(one for one in found.unsent if now - one.created < MAX_AGE)
         if len(young) < len(found.unsent):
             _log.warning("messages_too_old", dropped=len(found.unsent) - len(young))
-        return Correspondence(unsent=young, topics=found.topics)
+        return Correspondence(unsent=young, topics=found.topics, told=found.told)
 
     def keep(self, source: Source) -> None:
         """Keep what these say from now on."""
@@ -146,7 +150,7 @@ def _snapshot(source: Source) -> Correspondence:
         Unsent(replace(message, title=message.title[:MAX_TEXT], text=message.text[:MAX_TEXT]), at)
         for message, at in source.unsent()[:MAX_UNSENT]
     )
-    return Correspondence(unsent=unsent, topics=source.topics())
+    return Correspondence(unsent=unsent, topics=source.topics(), told=source.told())
 
 
 def _decode(text: str) -> Correspondence:

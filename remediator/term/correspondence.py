@@ -35,7 +35,8 @@ async def _take_over(
     if left is None:
         return False
     topics.restore(left.topics)
-    memory.keep(Source(unsent=outbox.unsent, topics=topics.state))
+    outbox.take_over(left.told)
+    memory.keep(Source(unsent=outbox.unsent, topics=topics.state, told=outbox.told))
     for one in left.unsent:
         outbox.submit(one.message, dry_run=False, created=one.created)
     memory.touch()

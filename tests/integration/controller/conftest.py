@@ -201,6 +201,7 @@ class Replica:
         site: what it works on.
         identity: in the Lease; the same one takes over from itself without waiting.
         crash_after: die after this many writes to the API server, Lease not counted.
+        crash_on: die after the first of them with this text in its body.
         server: another address, such as a proxy's.
     """
 
@@ -210,6 +211,7 @@ class Replica:
         *,
         identity: str = "one",
         crash_after: int | None = None,
+        crash_on: bytes = b"",
         server: str | None = None,
         **settings: str,
     ) -> None:
@@ -219,6 +221,8 @@ class Replica:
         self.error: BaseException | None = None
         self._site = site
         self._crash_after = crash_after
+        self._crash_on = crash_on
+        self._mortal = crash_after is not None or bool(crash_on)
         self._server = server
         self._settings = load_settings(
             {
@@ -278,7 +282,7 @@ class Replica:
             settings=self._settings, cluster=cluster, config=config, connect=self._connect
         )
         self._ready.set()
-        if self._crash_after is None:
+        if not self._mortal:
             await controller.run(self._stop)
             return
         self._death = asyncio.Event()
@@ -294,7 +298,7 @@ class Replica:
     @contextlib.asynccontextmanager
     async def _connect(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         async with connect(*args, **options) as api:
-            if self._crash_after is not None:
+            if self._mortal:
                 self._spy(api)
             yield api
 
@@ -308,7 +312,10 @@ class Replica:
             answer: bytes = await send(method, target, *args, **options)
             if method in WRITES and "/leases" not in target:
                 self.writes.append(f"{method} {target}")
-                if len(self.writes) == self._crash_after:
+                dies = self._crash_on and any(
+                    isinstance(one, bytes) and self._crash_on in one for one in args
+                )
+                if dies or len(self.writes) == self._crash_after:
                     self._dead = True
                     self.crashed.set()
                     self._death.set()

@@ -136,6 +136,49 @@ def test_what_is_about_no_session_is_closed_when_its_reason_has_gone(
     site.wait(lambda: "frozen" not in kept(site), "nothing is kept any more")
 
 
+def test_the_end_is_told_though_the_process_died_right_after_its_patch(
+    site: Site, run: Callable[..., Replica], receiver: Receiver
+) -> None:
+    site.config(channels={"hook": {"webhook": {"url": f"{receiver.url}/hook"}}})
+    site.policy(steps=[{"cordon": {}}, {"notify": {"to": ["hook"]}}])
+    node = site.node()
+    first = run(crash_on=b'"gpu-remediator.io/session":null')
+    site.says(node, 79)
+    site.wait(lambda: receiver.of("/hook"), "message of the step")
+    site.says(node)
+    site.wait(first.crashed.is_set, "death")
+    first.join()
+    assert site.session(node) is None
+    assert not [one for one in receiver.of("/hook") if one["resolves"]], "nobody was told"
+    assert "/end" not in kept(site)
+
+    run()
+    site.wait(lambda: [one for one in receiver.of("/hook") if one["resolves"]], "message")
+    (end,) = [one for one in receiver.of("/hook") if one["resolves"]]
+    assert [one["key"][-4:] for one in end["messages"]] == ["/end"]
+
+
+def test_an_end_that_was_told_is_not_told_again_by_the_next_leader(
+    site: Site, run: Callable[..., Replica], receiver: Receiver
+) -> None:
+    site.config(channels={"hook": {"webhook": {"url": f"{receiver.url}/hook"}}})
+    site.policy(steps=[{"cordon": {}}, {"notify": {"to": ["hook"]}}])
+    node, other = site.node(), site.node()
+    first = run()
+    site.says(node, 79)
+    site.wait(lambda: receiver.of("/hook"), "message of the step")
+    site.says(node)
+    site.wait(lambda: [one for one in receiver.of("/hook") if one["resolves"]], "message")
+    assert site.history(node)["owed"]
+    first.stop()
+
+    run()
+    site.says(other, 79)
+    site.wait(lambda: len(receiver.of("/hook")) > 2, "message about another node")
+    assert len([one for one in receiver.of("/hook") if one["resolves"]]) == 1
+
+
 def kept(site: Site) -> str:
     document = site.cluster.configmap("gpu-remediator-messages") or {}
-    return str(document.get("messages.json", ""))
+    found = json.loads(document.get("messages.json", "{}"))
+    return json.dumps({key: one for key, one in found.items() if key != "told"})

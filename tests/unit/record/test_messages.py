@@ -10,6 +10,7 @@ import msgspec
 
 from remediator.act.envelope import Envelope, RetryLaterError
 from remediator.act.outbox import Outbox, Report
+from remediator.act.told import MAX_TOLD, TOLD_FOR, Told
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.topics import Topic, Topics, opened
 from remediator.kube.access import access_of
@@ -70,20 +71,30 @@ class Receiver:
         self.got.append(envelope)
 
 
-async def term(store: Store, *, works: bool, messages: tuple[SendMessage, ...] = ()) -> Receiver:
-    """One leader's life: take over, send, keep what is left."""
+async def term(
+    store: Store,
+    *,
+    works: bool,
+    messages: tuple[SendMessage, ...] = (),
+    now: float = NOW,
+    reports: list[Report] | None = None,
+) -> Receiver:
+    """One leader's life: decide and send (what it is asked to), take over, keep what is left."""
     up, down = Receiver(works=True), Receiver(works=works)
-    reports: list[Report] = []
+    reports = [] if reports is None else reports
     memory = MessageMemory(configmaps=store)
     outbox = Outbox(
         channels={"up": up, "down": down},
         report=reports.append,
         changed=memory.touch,
-        now=lambda: NOW,
+        now=lambda: now,
     )
-    left = await memory.load(now=NOW + 60)
+    for message in messages:
+        outbox.submit(message, dry_run=False)
+    left = await memory.load(now=now + 60)
     assert left is not None
-    memory.keep(Source(unsent=outbox.unsent, topics=dict))
+    outbox.take_over(left.told)
+    memory.keep(Source(unsent=outbox.unsent, topics=dict, told=outbox.told))
     task = asyncio.create_task(outbox.run())
     for one in left.unsent:
         outbox.submit(one.message, dry_run=False, created=one.created)
@@ -109,6 +120,35 @@ async def test_a_message_of_no_session_survives_until_it_is_told() -> None:
     told = (await term(store, works=True)).got
     assert [(one.key, one.created) for one in told] == [(BREAKER.key, NOW), (step.key, NOW)]
     assert (await term(store, works=True)).got == []
+
+
+async def test_what_arrived_is_not_sent_again_by_the_next_leader_that_is_asked_to() -> None:
+    store, reports = Store(), list[Report]()
+    end = replace(BREAKER, key="a-12345678/bus/end", node="n1")
+
+    assert len((await term(store, works=True, messages=(end,))).got) == 1
+    again = await term(store, works=True, messages=(end,), now=NOW + TOLD_FOR - 1, reports=reports)
+    assert again.got == []
+    assert [(one.message.key, one.outcome.delivered) for one in reports] == [(end.key, True)]
+
+
+async def test_what_failed_or_was_of_a_dry_run_is_not_counted_as_told() -> None:
+    store = Store()
+    end = replace(BREAKER, key="a-12345678/bus/end", node="n1")
+    await term(store, works=False, messages=(end,))
+    assert [one.key for one in (await term(store, works=True, messages=(end,))).got] == [end.key]
+    told = msgspec.json.decode(store.data[MESSAGES_KEY], type=Correspondence).told
+    assert set(told) == {end.key}
+
+
+def test_only_the_newest_are_remembered_and_not_for_ever() -> None:
+    told = Told()
+    for at in range(MAX_TOLD + 10):
+        told.add(f"k{at}", NOW + at / 1000)
+    assert set(told.lately(NOW + 1)) == {f"k{at}" for at in range(10, MAX_TOLD + 10)}
+    told.take_over({"k0": NOW, "k10": 0.0})
+    assert "k0" in told
+    assert told.lately(NOW + TOLD_FOR + 10) == {}
 
 
 async def test_what_nobody_could_be_told_for_a_day_is_no_news() -> None:

@@ -64,8 +64,8 @@ class Start(NamedTuple):
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must survive a restart: starts within their windows, open breakers, dropped nodes.
 
-    By policy and node, ``recent`` are new matches that have opened no breaker yet: a controller
-    that is restarted in a storm must not count from nothing. By ``policy uid``, ``suspended`` is
+    By policy and node, ``recent`` are new matches: a controller that is restarted in a storm
+    must not count from nothing. By ``policy uid``, ``suspended`` is
     the work that is.
     """
 

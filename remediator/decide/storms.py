@@ -108,25 +108,21 @@ class Storms:
             self._changed = True
 
     def newly_on(self, source: str, since: float) -> dict[str, float]:
-        """Return the nodes that newly matched on a source after a time, with when.
-
-        What the open breaker of a policy has stopped is no storm of its source as well.
-        """
+        """Return the nodes that newly matched on a source after a time, with when."""
         found: dict[str, float] = {}
-        for policy, watch in self.watches.items():
-            if policy not in self.opened:
-                for uid, one in watch.recent.items():
-                    if one.at > since and source in one.sources:
-                        found[uid] = max(one.at, found.get(uid, one.at))
+        for watch in self.watches.values():
+            for uid, one in watch.recent.items():
+                if one.at > since and source in one.sources:
+                    found[uid] = max(one.at, found.get(uid, one.at))
         return found
 
     def recent(self) -> dict[str, dict[str, Recent]]:
-        """Return by policy what must survive a restart: new matches that stopped nothing yet."""
+        """Return by policy what must survive a restart: new matches, the newest of many."""
         known = self._remembered | {name: watch.recent for name, watch in self.watches.items()}
         left = MAX_REMEMBERED
         kept: dict[str, dict[str, Recent]] = {}
         for policy, nodes in known.items():
-            if nodes and policy not in self.opened and left > 0:
+            if nodes and left > 0:
                 kept[policy] = dict(list(nodes.items())[-left:])
                 left -= len(kept[policy])
         return kept

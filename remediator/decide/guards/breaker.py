@@ -153,8 +153,9 @@ def _count(
 ) -> tuple[str, ...]:
     """Count one new match; return the names of the breakers that this opened.
 
-    What one breaker has stopped already does not open the next one as well. A policy that only
-    tells counts for itself alone: one job that crashes on many nodes is no doubt of their agents.
+    A storm under one policy opens that policy's breaker alone, and its source's with the next
+    node of another one. What a source's breaker has stopped opens no other as well. A policy
+    that only tells counts for itself alone: a job that crashes on many nodes is no doubt of agents.
     """
     policy, storms = active.policy, ledger.storms
     if any(source in ledger.breakers for source in sources):

@@ -83,7 +83,7 @@ def test_what_was_counted_before_the_window_is_forgotten_over_restarts_too() -> 
     assert not made.ledger.breakers
 
 
-def test_new_matches_are_saved_and_those_that_opened_a_breaker_are_not() -> None:
+def test_new_matches_are_saved() -> None:
     made = fleet(World.REAL, 79)
     made.ledger.take_changed()
     storm(made, range(2))
@@ -91,7 +91,7 @@ def test_new_matches_are_saved_and_those_that_opened_a_breaker_are_not() -> None
     saved = made.ledger.state().recent["xid-79"]
     assert saved["uid-n0"] == Recent(made.now, ("agents/all",))
     storm(made, range(2, 6))
-    assert made.ledger.state().recent == {}
+    assert len(made.ledger.state().recent["xid-79"]) == 6
     assert "xid-79" in made.ledger.state().breakers
 
 

@@ -61,7 +61,8 @@ class Witness:
             self._last[dry_run, now.uid] = last
         else:
             self._last.pop((dry_run, now.uid), None)
-        if now.phase is NodePhase.WELL and before is not None and before.phase is now.phase:
+        both_well = now.phase is NodePhase.WELL and before is not None and before.phase is now.phase
+        if both_well and before is not None and now.failed == before.failed:
             return
         self._news()
         self._metrics.decided(before, now, dry_run=dry_run)

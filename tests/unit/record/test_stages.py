@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from remediator.act.writes import Verdict
-from remediator.decide.decision import Outcome
+from remediator.decide.decision import Decision, NodePhase, Outcome
 from remediator.decide.session import Request, Verb
 from remediator.record.events import Events
 from remediator.record.metrics import Metrics
@@ -158,3 +159,13 @@ def test_dry_run_is_counted_by_itself_and_is_no_event() -> None:
     assert made.count("cordon", "done") == 1
     assert made.count("drain", "started") == 1
     assert not made.reasons
+
+
+def test_an_expression_that_begins_to_fail_on_a_well_node_is_seen() -> None:
+    bench = Watched(policy())
+    well = Decision(node="n1", uid="u", phase=NodePhase.WELL)
+    bench.witness.decided(well, replace(well, failed=(("bus", "no key"),)), dry_run=False)
+    count = bench.registry.get_sample_value(
+        "remediation_expression_failures_total", {"policy": "bus"}
+    )
+    assert count == 1.0

@@ -14,7 +14,6 @@ configuration. So another one is another replica, made anew in the same process
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -79,6 +78,8 @@ class Process:
     config: ConfigFile
     folder: Path
     """Where relative names of files in RemediatorConfig begin."""
+    taken_over: Callable[[], None] = lambda: None
+    """Told each time that the fleet is known."""
 
 
 class Replica:
@@ -221,7 +222,7 @@ class Replica:
         if self.objects is not None:
             await self.objects.wait(POLICIES_SECONDS)
             await watcher.refresh()
-        _spare_collector()
+        process.taken_over()
         gpu_nodes = sum(facts.gpu for facts in self.fleet.all())
         _log.info("synced", nodes=len(self.fleet), gpu_nodes=gpu_nodes)
         async with process.elector.lead(keep=keep):
@@ -290,18 +291,6 @@ def _policy_objects(process: Process) -> PolicyObjects | None:
         failed=partial(process.metrics.watch_failed, "policies"),
     )
     return PolicyObjects(store=store, mirror=mirror)
-
-
-def _spare_collector() -> None:
-    """Take what is there for good (modules, the fleet) out of the garbage collector's walks.
-
-    A full walk of them takes a tenth of a second, in the middle of whatever is urgent. What is
-    replaced is freed by its reference count all the same; what an earlier replica left behind,
-    here.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 async def _synced(mirror: Reflector) -> None:  # type: ignore[type-arg]

@@ -268,6 +268,7 @@ class ControlPlane:
             (folder / "audit.log").touch()
             arguments += [f"--audit-policy-file={policy}"]
             arguments += [f"--audit-log-path={folder / 'audit.log'}", "--audit-log-mode=blocking"]
+            arguments += ["--audit-log-maxsize=10000"]  # MB: tests read it whole
         return [*arguments, *self._apiserver_args]
 
     def _write_credentials(self) -> None:

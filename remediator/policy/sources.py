@@ -164,6 +164,12 @@ class Prometheus(Model):
         default=60.0,
         description="A sample that is by more than this younger or older than now is no answer.",
     )
+    scraper_jobs: tuple[str, ...] = Field(
+        default=SCRAPER_JOBS,
+        strict=False,
+        description="Values of `job` that speak of others: the `node` of their series names none"
+        " unless it is not merely the node that they run on.",
+    )
 
     @model_validator(mode="after")
     def _has_time(self) -> Self:

@@ -143,7 +143,8 @@ class QueryClause(Model):
         default=NODE_LABELS,
         min_length=1,
         strict=False,
-        description="Labels that name the node; the first that a series has is used.",
+        description="Labels that may name the node. Two that name different nodes are refused;"
+        " where a series has `exported_node`, that one alone counts.",
     )
     for_: Duration = Field(
         default=0.0, alias="for", description="How long the node must have been in the result."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -133,8 +134,13 @@ class Board:
             if not source:
                 self._unasked = (*self._unasked, clause)
             elif key not in self.queries:
-                lasts = INTERVALS_FRESH * clause.interval + self._prometheus[source].timeout
-                self.queries[key] = QueryBook(clause, source=source, lasts=lasts)
+                server = self._prometheus[source]
+                self.queries[key] = QueryBook(
+                    clause,
+                    source=source,
+                    lasts=INTERVALS_FRESH * clause.interval + server.timeout,
+                    scraper_jobs=server.scraper_jobs,
+                )
 
     def _source_of(self, clause: QueryClause) -> str:
         if clause.source is not None:
@@ -147,9 +153,9 @@ class Board:
         """Take in an answer, unless nobody asks any more."""
         book = self.queries.get(key)
         if book is not None:
-            shown = (book.problem, bool(book.refused))
-            self._touched |= book.take(answer, self._index)
-            self.revision += shown != (book.problem, bool(book.refused))
+            shown = list(_troubles(book))
+            self._touched |= book.take(answer, self._index, self.pods)
+            self.revision += shown != list(_troubles(book))
 
     def misread(self, key: str, *, why: str) -> None:
         """Take in that a query is wrong, or that its answer says nothing about nodes."""
@@ -171,8 +177,12 @@ class Board:
         self._watch = SourceFact(ok=not why, since=since, why=why)
 
     def wanted_pods(self) -> set[PodKey]:
-        """Return the pods whose place would help to place an alert; put them into ``pods``."""
-        return {key for one in self._placings.values() for key in one.wanted()}
+        """Return the pods whose place would help; put them into ``pods``."""
+        asking = (*(one.wanted() for one in self._placings.values()), *self._scrapers())
+        return {key for keys in asking for key in keys}
+
+    def _scrapers(self) -> Iterator[AbstractSet[PodKey]]:
+        return (book.wanted for book in self.queries.values())
 
     # -- what people see ---------------------------------------------------------------------
 
@@ -376,6 +386,8 @@ def _troubles(book: QueryBook) -> Iterator[str]:
             f"query {_asked(book.clause)}: {len(book.refused)} series are about no node,"
             f" such as: {book.refused[0].why}"
         )
+    if book.wanted and not book.facts:
+        yield f"query {_asked(book.clause)}: where {min(book.wanted)} runs is not known yet"
 
 
 def _asked(clause: QueryClause) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from remediator.policy.sources import Alertmanager
 from remediator.signals.alertbook import AlertBook
@@ -16,6 +16,8 @@ from remediator.signals.alerts import Alert, Identity
 from remediator.signals.resolve import (
     EXPORTED,
     INSTANCE,
+    JOB,
+    NODE,
     Answer,
     Found,
     NodeIndex,
@@ -30,8 +32,6 @@ from remediator.signals.resolve import (
 )
 
 
-JOB: Final = "job"
-NODE: Final = "node"
 _Scraper = tuple[str, str]
 
 

@@ -9,17 +9,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from remediator.decide.facts import QueryFact
 from remediator.policy.model import RemediationPolicy
+from remediator.policy.sources import SCRAPER_JOBS
 from remediator.policy.when import QueryClause
-from remediator.signals.resolve import Found, NodeIndex, Refused, Rules, Subject, resolve
+from remediator.signals.resolve import (
+    EXPORTED,
+    INSTANCE,
+    JOB,
+    NODE,
+    Found,
+    NodeIndex,
+    PodKey,
+    PodPlace,
+    Refused,
+    Rules,
+    Subject,
+    Wanted,
+    host_of,
+    resolve,
+)
 
 
 MAX_SERIES: Final = 50_000
 INTERVALS_FRESH: Final = 3
 """An answer holds for so many intervals, and the time that a query may take."""
+_Target = tuple[str, str]
+"""Job and instance."""
 _POINT: Final = 2
 """Items of a point: its time and its value."""
 
@@ -121,9 +140,17 @@ class QueryBook:
         clause: what is asked.
         source: the name of the Prometheus that is asked.
         lasts: seconds for which an answer holds.
+        scraper_jobs: values of ``job`` that speak of others than the node they run on.
     """
 
-    def __init__(self, clause: QueryClause, *, source: str, lasts: float) -> None:
+    def __init__(
+        self,
+        clause: QueryClause,
+        *,
+        source: str,
+        lasts: float,
+        scraper_jobs: tuple[str, ...] = SCRAPER_JOBS,
+    ) -> None:
         self.clause = clause
         self.source = source
         self.facts: dict[str, QueryFact] = {}
@@ -132,6 +159,10 @@ class QueryBook:
         self.has_result: bool | None = None
         self.heard_at: float | None = None
         """When the first answer came; None: none did yet."""
+        self.wanted: frozenset[PodKey] = frozenset()
+        """Pods of scrapers whose place would tell whether their series speak of others."""
+        self._places: dict[PodKey, PodPlace] = {}
+        self._rules = Rules(clause.node_from, scraper_jobs=scraper_jobs)
         self._lasts = lasts
         self._fresh_until = 0.0
 
@@ -139,9 +170,15 @@ class QueryBook:
         """Tell whether there is any result, for ``unless``; None: not known now."""
         return self.has_result if now < self._fresh_until else None
 
-    def take(self, answered: Answered, index: NodeIndex) -> set[str]:
-        """Take in an answer; return the nodes about which anything was or is known."""
+    def take(
+        self, answered: Answered, index: NodeIndex, pods: Mapping[PodKey, PodPlace]
+    ) -> set[str]:
+        """Take in an answer; return the nodes about which anything was or is known.
+
+        A series whose scraper has no known place yet says nothing: see ``wanted``.
+        """
         before, at = self.facts, answered.at
+        self._place((*answered.named, *(answered.cleared or ())), pods)
         named, refused = self._nodes(answered.named, index)
         cleared = self._nodes(answered.cleared or (), index)[0]
         self.refused, self.has_result = tuple(refused), bool(answered.named)
@@ -164,16 +201,41 @@ class QueryBook:
     def _nodes(
         self, samples: Iterable[Sample], index: NodeIndex
     ) -> tuple[dict[str, float], list[Refused]]:
-        rules = Rules(self.clause.node_from)
+        samples = tuple(samples)
+        speak_of = self._speak_of(samples, index)
         found: dict[str, float] = {}
         refused = []
         for one in samples:
-            answer = resolve(Subject(one.labels), rules, index, {})
-            if isinstance(answer, Found):
+            others = speak_of.get(_target(one), frozenset())
+            answer = resolve(
+                Subject(one.labels, speaks_of=others), self._rules, index, self._places
+            )
+            if isinstance(answer, Wanted):
+                self.wanted |= {answer.pod}
+            elif isinstance(answer, Found):
                 found[answer.node] = max(one.value, found.get(answer.node, one.value))
             elif isinstance(answer, Refused):
                 refused.append(answer)
         return found, refused
+
+    def _place(self, samples: Iterable[Sample], pods: Mapping[PodKey, PodPlace]) -> None:
+        """Take in where scrapers run. A place that grew old counts until it is known anew."""
+        jobs = self._rules.scraper_jobs
+        targets = {_target(one) for one in samples if one.labels.get(JOB) in jobs}
+        keys = {PodKey(ip=host_of(instance)) for _, instance in targets}
+        known = {**self._places, **pods}
+        self._places = {key: known[key] for key in keys if key in known}
+        self.wanted = frozenset(self._places.keys() - pods.keys())
+
+    def _speak_of(
+        self, samples: Iterable[Sample], index: NodeIndex
+    ) -> Mapping[_Target, AbstractSet[str]]:
+        """Return by target the nodes that a scraper of others names: of one alone it may be."""
+        found: dict[_Target, set[str]] = {}
+        for one in samples:
+            if one.labels.get(JOB) in self._rules.scraper_jobs and EXPORTED not in one.labels:
+                found.setdefault(_target(one), set()).update(index.named(one.labels.get(NODE, "")))
+        return found
 
     def _fact(self, before: QueryFact | None, value: float, at: float, *, holds: bool) -> QueryFact:
         same = before is not None and before.holds is holds and at < before.fresh_until
@@ -185,3 +247,8 @@ class QueryBook:
             value=value,
             source=self.source,
         )
+
+
+def _target(sample: Sample) -> _Target:
+    """Return what was scraped."""
+    return sample.labels.get(JOB, ""), sample.labels.get(INSTANCE, "")

@@ -8,6 +8,7 @@ a cordon of the wrong node is worse than none. The order of labels is the operat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, NamedTuple
@@ -19,6 +20,8 @@ HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 INTERNAL_IP: Final = "InternalIP"
 EXPORTED: Final = "exported_node"
 INSTANCE: Final = "instance"
+JOB: Final = "job"
+NODE: Final = "node"
 WEAK: Final = frozenset({"Hostname", "hostname", "host"})
 """Labels that hold a node's name with some exporters and their own pod's with others: one that
 names no node is passed over. https://github.com/NVIDIA/dcgm-exporter/issues/78"""
@@ -102,7 +105,7 @@ class Subject(NamedTuple):
 
     labels: Mapping[str, str]
     starts_at: float | None = None
-    speaks_of: frozenset[str] = frozenset()
+    speaks_of: AbstractSet[str] = frozenset()
     updated_at: float = 0.0
 
 
@@ -189,7 +192,7 @@ def resolve(
     subject: Subject, rules: Rules, index: NodeIndex, pods: Mapping[PodKey, PodPlace]
 ) -> Answer:
     """Return the node that is meant, or why none is, or the pod whose place is needed."""
-    labels, job = subject.labels, subject.labels.get("job", "")
+    labels, job = subject.labels, subject.labels.get(JOB, "")
     scraper = job in rules.scraper_jobs
     answer = _by_labels(labels, rules, index)
     if isinstance(answer, str):
@@ -236,7 +239,7 @@ def _only_itself(
     Scrape configurations overwrite ``node`` with it. A scraper that names several nodes is not
     one of those. https://github.com/kubernetes/kube-state-metrics/issues/1927
     """
-    job = subject.labels.get("job", "")
+    job = subject.labels.get(JOB, "")
     if len(subject.speaks_of) > 1:
         return None
     own = _place_of_target(subject.labels, index, pods)
@@ -255,7 +258,7 @@ def _only_itself(
 def _place_of_target(
     labels: Mapping[str, str], index: NodeIndex, pods: Mapping[PodKey, PodPlace]
 ) -> str | Wanted:
-    host = _host(labels.get(INSTANCE, ""))
+    host = host_of(labels.get(INSTANCE, ""))
     if not _ip(host):
         return ""
     nodes = index.named(host)
@@ -270,8 +273,8 @@ def _by_target(
 ) -> str | Refused | Wanted:
     """Find the node by what was scraped: its address, and the pod of an exporter."""
     labels = subject.labels
-    host = _host(labels.get(INSTANCE, "")) if INSTANCE in rules.node_from else ""
-    exporter = labels.get("job", "") in rules.exporter_jobs
+    host = host_of(labels.get(INSTANCE, "")) if INSTANCE in rules.node_from else ""
+    exporter = labels.get(JOB, "") in rules.exporter_jobs
     if host:
         nodes = index.named(host)
         if len(nodes) > 1:
@@ -318,7 +321,7 @@ def _not_younger(node: str, subject: Subject, index: NodeIndex) -> Found | Refus
     return Found(node, index.uid(node))
 
 
-def _host(instance: str) -> str:
+def host_of(instance: str) -> str:
     """Return the host of ``host:port``, ``[v6]:port``, or of either alone."""
     text = instance.strip().lower()
     if text.startswith("["):

@@ -16,7 +16,7 @@ from remediator.signals.queries import (
     Sample,
     read_vector,
 )
-from remediator.signals.resolve import NodeIndex
+from remediator.signals.resolve import NodeIndex, PodKey, PodPlace, Reason
 from tests.unit.signals.test_resolve import node
 
 
@@ -85,6 +85,42 @@ def index() -> NodeIndex:
     return made
 
 
+def ksm(node: str, instance: str = "10.244.0.9:8080", **more: str) -> Sample:
+    return Sample({"job": "kube-state-metrics", "instance": instance, "node": node, **more}, 1.0)
+
+
+OF_KSM = PodKey(ip="10.244.0.9")
+
+
+def test_the_node_of_kube_state_metrics_itself_is_never_meant(index: NodeIndex) -> None:
+    """https://github.com/kubernetes/kube-state-metrics/issues/1927."""
+    made, pods = book(), {OF_KSM: PodPlace("n1")}
+    one = Answered((ksm("n1"),), None, 10.0)
+    made.take(one, index, {})
+    assert not made.facts
+    assert not made.refused
+    assert made.wanted == {OF_KSM}, "first where it runs"
+    made.take(one, index, pods)
+    assert [refused.reason for refused in made.refused] == [Reason.SCRAPER]
+    assert not made.facts
+    made.take(Answered((ksm("n2"),), None, 20.0), index, pods)
+    assert made.facts.keys() == {"n2"}, "it runs elsewhere, so it keeps its labels"
+    made.take(Answered((ksm("n1"), ksm("n2")), None, 30.0), index, {})
+    assert made.facts.keys() == {"n1", "n2"}, "it speaks of several nodes"
+    assert made.wanted == {OF_KSM}, "the place grew old"
+    made.take(Answered((ksm("n1", exported_node="n2"),), None, 40.0), index, {})
+    assert made.facts.keys() == {"n2"}
+    made.take(Answered((Sample({"node": "n1"}, 1.0),), None, 50.0), index, pods)
+    assert made.facts.keys() == {"n1"}
+    assert not made.wanted
+
+
+def test_two_labels_that_name_different_nodes_are_refused(index: NodeIndex) -> None:
+    made = book()
+    made.take(Answered((Sample({"node": "n1", "Hostname": "n2"}, 1.0),), None, 1.0), index, {})
+    assert [refused.reason for refused in made.refused] == [Reason.CONFLICT]
+
+
 def answered(at: float, *nodes: str, cleared: tuple[str, ...] | None = None) -> Answered:
     def samples(names: tuple[str, ...]) -> tuple[Sample, ...]:
         return tuple(Sample({"node": name}, 1.0) for name in names)
@@ -94,8 +130,8 @@ def answered(at: float, *nodes: str, cleared: tuple[str, ...] | None = None) -> 
 
 def test_a_node_in_the_result_holds_since_the_first_answer(index: NodeIndex) -> None:
     made = book()
-    made.take(answered(10.0, "n1"), index)
-    made.take(answered(40.0, "n1"), index)
+    made.take(answered(10.0, "n1"), index, {})
+    made.take(answered(40.0, "n1"), index, {})
     assert made.facts == {
         "n1": QueryFact(
             holds=True, since=10.0, seen=40.0, fresh_until=140.0, value=1.0, source="main"
@@ -105,29 +141,29 @@ def test_a_node_in_the_result_holds_since_the_first_answer(index: NodeIndex) -> 
 
 def test_to_be_absent_says_nothing(index: NodeIndex) -> None:
     made = book()
-    made.take(answered(10.0, "n1"), index)
-    assert made.take(answered(40.0), index) == {"n1"}
+    made.take(answered(10.0, "n1"), index, {})
+    assert made.take(answered(40.0), index, {}) == {"n1"}
     assert made.facts == {}
 
 
 def test_well_is_who_is_in_the_result_of_cleared_by(index: NodeIndex) -> None:
     made = book(clearedBy="y")
-    made.take(answered(10.0, "n1", cleared=("n1", "n2")), index)
+    made.take(answered(10.0, "n1", cleared=("n1", "n2")), index, {})
     assert made.facts["n1"].holds, "a node in both is not well"
     assert not made.facts["n2"].holds
 
 
 def test_a_silence_of_the_server_begins_the_time_anew(index: NodeIndex) -> None:
     made = book()
-    made.take(answered(10.0, "n1"), index)
-    made.take(answered(500.0, "n1"), index)
+    made.take(answered(10.0, "n1"), index, {})
+    made.take(answered(500.0, "n1"), index, {})
     assert made.facts["n1"].since == 500.0
 
 
 def test_an_old_result_is_not_known_any_more(index: NodeIndex) -> None:
     made = book()
     assert made.result_at(0.0) is None
-    made.take(answered(10.0), index)
+    made.take(answered(10.0), index, {})
     assert made.result_at(20.0) is False
     assert made.result_at(110.0) is None
 
@@ -138,12 +174,12 @@ def test_ten_thousand_series_are_read_and_placed() -> None:
         index.on_event(None, node(f"n{number}"))
     made = book()
     result = [series(node=f"n{number}") for number in range(10_000)]
-    made.take(Answered(read(result), None, 0.0), index)
+    made.take(Answered(read(result), None, 0.0), index, {})
     assert len(made.facts) == 10_000
 
 
 def test_series_about_no_node_are_said(index: NodeIndex) -> None:
     made = book()
-    made.take(answered(10.0, "n1", "elsewhere"), index)
+    made.take(answered(10.0, "n1", "elsewhere"), index, {})
     assert set(made.facts) == {"n1"}
     assert [one.why for one in made.refused] == ["node=elsewhere names no node"]

@@ -165,7 +165,7 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
 
 def test_what_changes_by_itself_is_read_at_each_scrape() -> None:
     metrics = make()
-    facts = {"leader": False, "age": 1.5, "pending": 2, "config": ""}
+    facts: dict[str, Any] = {"leader": False, "age": 1.5, "pending": 2, "config": ""}
     metrics.bind(
         leader=lambda: bool(facts["leader"]),
         watch_staleness=lambda: float(facts["age"]),

@@ -1,6 +1,7 @@
 """Metrics: the documented names, bounded labels, and gauges that follow the status."""
 
 from dataclasses import replace
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families

@@ -60,6 +60,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         when(all=[{"condition": {"type": "GPULosst"}}]),
         when(condition={"type": "AcceleratedHardwareReady", "status": "False"}),
     ),
+    "healthy-status": (
+        when(condition={"type": "AcceleratedHardwareReady", "for": "5m"}),
+        when(condition={"type": "AcceleratedHardwareReady", "status": "False", "for": "5m"}),
+    ),
     "unknown-reason": (
         when(condition={"type": "GPULost", "reasons": ["FalenOffBus"]}),
         when(condition={"type": "GPUXidError", "reasons": ["Xid79", "SXid20034"]}),

@@ -240,7 +240,8 @@ RULES: Final = (
         Severity.ERROR,
         "A condition that says that a node is ready is taken for a fault.",
         '`status` is "True" where nothing else is written, since True is bad in the convention of '
-        "node-problem-detector. Ready and its like (EKS' AcceleratedHardwareReady) mean the reverse.",
+        "node-problem-detector. Ready and its like (EKS' AcceleratedHardwareReady) mean the "
+        "reverse.",
         'Write status: "False".',
         _healthy_status,
     ),

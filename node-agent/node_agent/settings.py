@@ -6,6 +6,8 @@ defined once, here, with its default and its line of documentation;
 is not known is an error, since a misspelt setting silently ignored is the worst kind.
 
 msgspec, not pydantic: an agent runs on every node, and 10 MB a node add up.
+
+Longer than other modules: half of it are the settings, which have one place.
 """
 
 from __future__ import annotations

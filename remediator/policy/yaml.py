@@ -9,6 +9,8 @@ Two readers must not see two policies: `kubectl` reads YAML 1.1, this program 1.
 What they see differently (`off`, `1:30`, `010`, `<<`) is refused, with the way to
 write it so that both agree. Null is refused too: no key of a policy means
 anything by it, and a forgotten value is what it mostly is.
+
+One reader of one stream of events, so it is one module, if a long one.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Invariants:
 - A value that is absent is never bad nor fine; one that could not be read is not absent.
 - Error counters count by growth only: a healthy card has non-zero ones.
 - Limits come from the device itself, not from a list of models.
+
+Longer than other modules: the judges and the table that names them are read side by side.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 One table says which quantity of a reading becomes which sample; ``docs/agent/metrics.md`` is
 made from it. A quantity without a value is a sample that is not there.
+It is longer than other modules since most of it is that table.
 """
 
 from __future__ import annotations

@@ -40,12 +40,12 @@ def _play(paper: Paper, stage: Stage, begun: float) -> int:
         with stage.controller("DryRun", LOST) as controller:
             _dry_run(paper, stage, controller)
         _set_healthy(paper, stage)
-        with stage.controller("Enforce", LOST) as controller:
+        with stage.controller("Enforce", LOST, HOT, config=crowd.CONFIG) as controller:
             _enforce(paper, stage, controller)
+            heat.begin(paper, stage, controller)
             _come_back(paper, stage, controller)
         with stage.controller("Enforce", HOT, RESET, LOST, config=crowd.CONFIG) as controller:
             wait_out_settling()
-            heat.begin(paper, stage, controller)
             drain.play(paper, stage, controller)
             crowd.play(paper, stage)
             heat.end(paper, stage, controller)

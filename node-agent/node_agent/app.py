@@ -387,7 +387,7 @@ class App:
         )
 
     def _more_blocks(self) -> Iterable[Block]:
-        yield from source_blocks(self.monitor.source_stats)
+        yield from source_blocks(self.monitor.merger)
         yield from self._self_metrics.blocks()
 
     def _not_ready(self) -> str:

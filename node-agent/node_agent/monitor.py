@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from node_agent.contract import FaultReport
     from node_agent.health.faults import Seen
-    from node_agent.health.merge import SourceStats
     from node_agent.health.state import NodeHealth
     from node_agent.health.store import Loaded
     from node_agent.nvml.model import NvmlEvent
@@ -106,7 +105,8 @@ class Monitor:
         self._log = log
         self._journal = FaultJournal(known=self.health.faults, log=log)
         self._catalogue = catalogue
-        self._merger = Merger(pods_of=pods_of)
+        self.merger = Merger(pods_of=pods_of)
+        """What the sources of Xids have told, as one count."""
         self._judge = LevelJudge(catalogue=catalogue)
         self.nvml = NvmlView()
         self._replayed = False
@@ -214,7 +214,7 @@ class Monitor:
     def set_healthy(self, before: float) -> SetHealthy:
         """An operator's word, already read as epoch seconds."""
         answer = set_healthy(self.health, before, now=self._wall())
-        self._merger.end(answer.cleared)
+        self.merger.end(answer.cleared)
         if answer.cleared:
             self._log.info("declared healthy", cleared=[describe(f) for f in answer.cleared])
         self._take(answer.health)
@@ -223,7 +223,7 @@ class Monitor:
     def look(self) -> None:
         """Time has passed."""
         now = self._wall()
-        seen = self._merger.due(now, log_works=self.views[View.KERNEL_LOG].up)
+        seen = self.merger.due(now, log_works=self.views[View.KERNEL_LOG].up)
         health = observe(self.health, seen, boot_id=self.health.boot_id)
         self._take(self._judge.take(health, self.nvml, on_pci=self.devices, now=now))
 
@@ -255,11 +255,6 @@ class Monitor:
         return {device.pci: device.index for device in self.nvml.devices}
 
     @property
-    def source_stats(self) -> dict[Source, SourceStats]:
-        """Which source of Xids was first, and how late the others were."""
-        return self._merger.stats
-
-    @property
     def wants_node(self) -> bool:
         """Whether the Node may soon say something that matters: a fault is open."""
         waits_for_kubelet = self.health.boot_id != self.kubelet_boot_id and bool(self.health.faults)
@@ -270,7 +265,7 @@ class Monitor:
         """When :meth:`look` is next needed, in epoch seconds."""
         ages = (
             next_look(self.health, info_age=self._info_age),
-            self._merger.next_due,
+            self.merger.next_due,
             self._judge.next_due,
         )
         return min((at for at in ages if at is not None), default=None)
@@ -305,7 +300,7 @@ class Monitor:
         self._take(observe(self.health, seen, boot_id=self.health.boot_id))
 
     def _merged(self, report: Report) -> list[Seen]:
-        return self._merger.take(report, log_works=self.views[View.KERNEL_LOG].up)
+        return self.merger.take(report, log_works=self.views[View.KERNEL_LOG].up)
 
     def _judge_nvml_view(self, view: NvmlView) -> None:
         if view.state is NvmlState.OK:

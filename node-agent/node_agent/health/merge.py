@@ -80,6 +80,11 @@ class Merger:
     _episodes: EpisodeCounter = field(default_factory=EpisodeCounter)
     _waiting: deque[tuple[float, Report]] = field(default_factory=deque)
 
+    @property
+    def forgotten(self) -> int:
+        """Episodes that were one too many to be remembered."""
+        return self._episodes.evicted
+
     def take(self, report: Report, *, log_works: bool) -> list[Seen]:
         """One report; what it adds, now. Nothing if it has to wait."""
         if report.incomplete and log_works:

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from node_agent.contract import Condition
     from node_agent.health.conditions import View, ViewState
-    from node_agent.health.merge import SourceStats
+    from node_agent.health.merge import Merger
     from node_agent.health.state import NodeHealth
     from node_agent.sources.kernel_log import Counters, SourceState
     from node_agent.sources.pci_sysfs import Device
-    from node_agent.xid.episodes import Source
 
 XID_EPISODES = Family(
     "gpu_xid_errors_total", "counter", "Xid episodes (lines within 30 s are one)."
@@ -51,6 +50,16 @@ SOURCE_FIRST = Family(
 )
 SOURCE_LATER = Family(
     "gpu_fault_source_later_total", "counter", "Xid episodes that another source told before."
+)
+UNMERGED = Family(
+    "gpu_fault_unmerged_total",
+    "counter",
+    "Reports that were counted before another source could complete them: too many waited.",
+)
+FORGOTTEN = Family(
+    "gpu_fault_episodes_forgotten_total",
+    "counter",
+    "Episodes forgotten while they may have been running: there were too many.",
 )
 SOURCE_LAG = Family(
     "gpu_fault_source_lag_seconds_total",
@@ -85,6 +94,18 @@ LOG_LOST_PLACES = Family(
     "Times the place up to which a log file had been read was not found again.",
 )
 
+LOG_ROTATIONS = Family(
+    "gpu_kernel_log_rotations_total", "counter", "Times a log file was replaced by a new one."
+)
+LOG_TRUNCATIONS = Family(
+    "gpu_kernel_log_truncations_total", "counter", "Times a log file became shorter."
+)
+LOG_EARLIER_BOOT = Family(
+    "gpu_kernel_log_earlier_boot_total",
+    "counter",
+    "Lines left out at the start because they are of an earlier boot.",
+)
+
 FAMILIES: Final = (
     XID_EPISODES,
     XID_LINES,
@@ -96,6 +117,8 @@ FAMILIES: Final = (
     SOURCE_FIRST,
     SOURCE_LATER,
     SOURCE_LAG,
+    UNMERGED,
+    FORGOTTEN,
     EXPECTED,
     SEEN,
     LOST,
@@ -109,6 +132,9 @@ FAMILIES: Final = (
     LOG_OVERRUNS,
     LOG_GAPS,
     LOG_LOST_PLACES,
+    LOG_ROTATIONS,
+    LOG_TRUNCATIONS,
+    LOG_EARLIER_BOOT,
 )
 
 
@@ -230,8 +256,11 @@ def _fault_blocks(health: NodeHealth) -> Iterator[Block]:
     yield block(RECOVERY, ((dict(zip(names, a, strict=True)), 1.0) for a in sorted(asked)))
 
 
-def source_blocks(stats: Mapping[Source, SourceStats]) -> Iterator[Block]:
-    """Which source of Xids was first, and how late the others were."""
+def source_blocks(merger: Merger) -> Iterator[Block]:
+    """Which source of Xids was first, how late the others were, and what found no room."""
+    stats = merger.stats
+    yield block(UNMERGED, (({}, float(merger.dropped)),))
+    yield block(FORGOTTEN, (({}, float(merger.forgotten)),))
     for family, values in (
         (SOURCE_FIRST, {source: float(one.first) for source, one in stats.items()}),
         (SOURCE_LATER, {source: float(one.later) for source, one in stats.items()}),
@@ -270,5 +299,8 @@ def _log_blocks(counters: Counters, source: SourceState) -> Iterator[Block]:
         (LOG_OVERRUNS, counters.overruns),
         (LOG_GAPS, counters.gaps),
         (LOG_LOST_PLACES, counters.lost_places),
+        (LOG_ROTATIONS, counters.rotations),
+        (LOG_TRUNCATIONS, counters.truncations),
+        (LOG_EARLIER_BOOT, counters.earlier_boot),
     ):
         yield block(family, (({}, float(value)),))

@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from node_agent.health.conditions import View, ViewState, desired
 from node_agent.health.fold import observe, scanned
+from node_agent.health.merge import Merger
 from node_agent.health.state import NodeHealth
 from node_agent.publish.exposition import Format, merged, text_of
 from node_agent.publish.metrics import FAMILIES, SelfMetrics, source_blocks, state_blocks
@@ -28,7 +29,9 @@ def health() -> NodeHealth:
     )
 
 
-def render(state: NodeHealth) -> str:
+def render(
+    state: NodeHealth, counters: Counters | None = None, merger: Merger | None = None
+) -> str:
     blocks, _ = merged(
         (
             *state_blocks(
@@ -36,10 +39,10 @@ def render(state: NodeHealth) -> str:
                 devices=DEVICES,
                 conditions=desired(state, VIEWS, written=(), indexes={}).conditions,
                 views=VIEWS,
-                counters=Counters(),
+                counters=counters or Counters(),
                 source=SourceState("file", working=True),
             ),
-            *source_blocks({}),
+            *source_blocks(merger or Merger(pods_of=lambda _: ())),
         )
     )
     return text_of(blocks, Format.TEXT)
@@ -64,6 +67,19 @@ def test_a_parser_of_others_reads_what_the_state_says() -> None:
     assert found["gpu_devices_expected", "", "", "gpu", ""] == 2
     assert found["gpu_devices_seen", "", "", "gpu", ""] == 1
     assert found["gpu_devices_lost", "", "", "gpu", ""] == 1
+
+
+def test_what_the_log_met_and_what_found_no_room_is_counted() -> None:
+    counters = Counters(rotations=1, truncations=2, earlier_boot=3)
+    found = samples(render(health(), counters, Merger(pods_of=lambda _: (), dropped=4)))
+    for name, number in (
+        ("gpu_kernel_log_rotations_total", 1),
+        ("gpu_kernel_log_truncations_total", 2),
+        ("gpu_kernel_log_earlier_boot_total", 3),
+        ("gpu_fault_unmerged_total", 4),
+        ("gpu_fault_episodes_forgotten_total", 0),
+    ):
+        assert found[name, "", "", "", ""] == number
 
 
 def test_every_family_is_there_with_help_and_no_other() -> None:

@@ -13,20 +13,19 @@ https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-import aiohttp
 import msgspec
 from yarl import URL
 
-from remediator.act.channels.http import post, secret, wall
-from remediator.act.channels.words import Words, as_they_are
+from remediator.act.channels.http import post, secret
+from remediator.act.channels.talking import TalkingSender
 from remediator.act.envelope import Envelope, RefusedError, part_of
 from remediator.decide.decision import SendMessage, Urgency
-from remediator.decide.topics import Topics, conversation, followed, opened
+from remediator.decide.topics import conversation, followed, opened
 from remediator.policy.channels import AlertmanagerChannel
 from remediator.policy.wording import MAX_TEXT, cut
 
@@ -43,24 +42,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ends_at: str
 
 
-class AlertmanagerSender:
-    """One Alertmanager of RemediatorConfig. See `WebhookSender` for the arguments."""
-
-    def __init__(
-        self,
-        spec: AlertmanagerChannel,
-        *,
-        session: aiohttp.ClientSession,
-        topics: Topics,
-        words: Words = as_they_are,
-        wall: Callable[[], float] = wall,
-    ) -> None:
-        self.give_up_after = spec.give_up_after
-        self._spec = spec
-        self._session = session
-        self._topics = topics
-        self._words = words
-        self._wall = wall
+class AlertmanagerSender(TalkingSender[AlertmanagerChannel]):
+    """One Alertmanager of RemediatorConfig. See `TalkingSender` for the arguments."""
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt: each message is an alert, and Alertmanager groups them."""

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 from yarl import URL
 
-from remediator.act.channels.http import post, secret, wall
-from remediator.act.channels.words import Words, as_they_are
+from remediator.act.channels.http import post, secret
+from remediator.act.channels.talking import TalkingSender
 from remediator.act.envelope import Envelope, part_of
-from remediator.decide.topics import Part, Topics, conversation, followed, opened
+from remediator.decide.topics import Part, conversation, followed, opened
 from remediator.policy.channels import PagerDutyChannel
 from remediator.policy.wording import MAX_TEXT, cut
 
@@ -31,24 +29,8 @@ _MAX_DEDUP: Final = 255
 _MAX_NODES: Final = 200
 
 
-class PagerDutySender:
-    """One PagerDuty service of RemediatorConfig. See `WebhookSender` for the arguments."""
-
-    def __init__(
-        self,
-        spec: PagerDutyChannel,
-        *,
-        session: aiohttp.ClientSession,
-        topics: Topics,
-        words: Words = as_they_are,
-        wall: Callable[[], float] = wall,
-    ) -> None:
-        self.give_up_after = spec.give_up_after
-        self._spec = spec
-        self._session = session
-        self._topics = topics
-        self._words = words
-        self._wall = wall
+class PagerDutySender(TalkingSender[PagerDutyChannel]):
+    """One PagerDuty service of RemediatorConfig. See `TalkingSender` for the arguments."""
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt. Its parts may arrive twice: events are idempotent by their key."""

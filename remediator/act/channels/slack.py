@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 from yarl import URL
 
-from remediator.act.channels.http import parts_of, post, read_url, scrub, secret, wall
-from remediator.act.channels.words import Words, as_they_are
+from remediator.act.channels.http import parts_of, post, read_url, scrub, secret
+from remediator.act.channels.talking import TalkingSender
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError, part_of
 from remediator.decide.decision import Urgency
-from remediator.decide.topics import Part, Topic, Topics, followed, opened
+from remediator.decide.topics import Part, Topic, followed, opened
 from remediator.policy.channels import SlackChannel
 from remediator.policy.wording import MAX_TEXT, cut
 
@@ -61,25 +60,13 @@ class _ThreadGoneError(Exception):
     """Somebody deleted the first message."""
 
 
-class SlackSender:
-    """One Slack channel of RemediatorConfig. See `WebhookSender` for the arguments."""
+class SlackSender(TalkingSender[SlackChannel]):
+    """One Slack channel of RemediatorConfig. See `TalkingSender` for the arguments."""
 
-    def __init__(
-        self,
-        spec: SlackChannel,
-        *,
-        session: aiohttp.ClientSession,
-        topics: Topics,
-        words: Words = as_they_are,
-        wall: Callable[[], float] = wall,
-    ) -> None:
-        self.give_up_after = spec.give_up_after
-        self._spec = spec
-        self._session = session
-        self._topics = topics
-        self._words = words
-        self._wall = wall
-        self._done: OrderedDict[tuple[str, str], None] = OrderedDict()
+    @cached_property
+    def _done(self) -> OrderedDict[tuple[str, str], None]:
+        """What arrived of messages that are not through, the newest last."""
+        return OrderedDict()
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt. What of it arrived before is not sent again."""

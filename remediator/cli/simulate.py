@@ -98,12 +98,17 @@ def show_explanation(
     if facts is None:
         raise Failure(f"error: there is no node {node}", code=2)
     policies = [one.policy for one in found.lab.policies.active.values()]
-    if policy is not None and policy not in found.lab.policies.active:
-        names = ", ".join(one.name for one in policies)
+    written = _as_written(given.policies)
+    if policy is not None and policy not in {one.name for one in written}:
+        names = ", ".join(one.name for one in written)
         raise Failure(f"error: there is no policy {policy}; policies: {names}", code=2)
+    if policy is not None and policy not in {one.name for one in policies}:
+        raise Failure(
+            f"error: policy {policy} is Disabled, so it matches nothing; set mode: DryRun", code=2
+        )
     told = [
         explain(one, facts, NOTHING_KNOWN, seen.now)
-        for one in _as_written(given.policies)
+        for one in written
         if policy in {None, one.name}
     ]
     decisions = [

@@ -42,7 +42,7 @@ def test(
             continue
         results += [one for one in run_file(given, policies) if only in one.name]
     if report is not None:
-        _write(report, junit(results))
+        _write(report, junit(results, problems))
     if output == "json":
         typer.echo(json.dumps(_as_json(results, problems), indent=2))
     else:

@@ -11,6 +11,7 @@ from remediator.lab.file import TestFile
 from remediator.lab.judge import format_time
 from remediator.lab.play import Played
 from remediator.lab.timeline import Happening, Timeline, What
+from remediator.policy.problems import Problem
 
 
 MAX_LINES: Final = 60
@@ -75,14 +76,27 @@ def _line(one: Happening, zero: float) -> str:
     return f"{format_time(one.at - zero):>9}  {one.node or '-':<10}  {dry}{said}"
 
 
-def junit(results: Sequence[Result]) -> str:
-    """Return JUnit's XML, as CI systems read it: a suite a file, a case a test."""
+def junit(results: Sequence[Result], problems: Sequence[Problem] = ()) -> str:
+    """Return JUnit's XML, as CI systems read it: a suite a file, a case a test.
+
+    A file that cannot be read is a suite with an error: who reads this only must not see green.
+    """
     files = list(dict.fromkeys(one.file for one in results))
     bad = sum(not one.passed for one in results)
+    counts = f'tests="{len(results) + len(problems)}" failures="{bad}" errors="{len(problems)}"'
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuites name="remediator policy test" tests="{len(results)}" failures="{bad}">',
+        f'<testsuites name="remediator policy test" {counts}>',
     ]
+    for problem in problems:
+        file, message = quoteattr(problem.file), quoteattr(_printable(str(problem)))
+        lines += [
+            f'  <testsuite name={file} tests="1" failures="0" errors="1">',
+            f'    <testcase classname={file} name="can be read" file={file} line="{problem.line}">',
+            f"      <error message={message}/>",
+            "    </testcase>",
+            "  </testsuite>",
+        ]
     for file in files:
         own = [one for one in results if one.file == file]
         failed = sum(not one.passed for one in own)

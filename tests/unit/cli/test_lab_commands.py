@@ -104,6 +104,25 @@ def test_policy_test_fails_with_a_diff_and_writes_junit(folder: Path, tmp_path: 
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
 
 
+def test_junit_has_an_error_for_a_file_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "junit.xml"
+    (folder / "broken.test.yaml").write_text("kind: RemediationPolicy\n")
+    assert call("policy", "test", folder, "--junit", report)[0] == 2
+    root = ET.parse(report).getroot()  # noqa: S314 - our own text
+    assert root.get("errors") == "1"
+    (error,) = root.iter("error")
+    assert "broken.test.yaml" in error.attrib["message"]
+
+
+def test_explain_of_a_disabled_policy_says_so(folder: Path, tape: Path) -> None:
+    file = next(folder.glob("p.yaml"))
+    file.write_text(file.read_text().replace("spec:", "spec:\n  mode: Disabled", 1))
+    flags = ("--policies", folder, "--recorded", tape, "--policy", "p")
+    code, output = call("policy", "explain", "gpu-1", *flags)
+    assert code == 2
+    assert "policy p is Disabled" in output
+
+
 def test_policy_test_runs_what_is_asked_for(folder: Path) -> None:
     code, output = call("policy", "test", folder, "--only", "good", "-v")
     assert code == 0

@@ -175,7 +175,7 @@ def test_breaker_reset(site: Site, run: Callable[..., Replica], remediator: Reme
     assert "BREAKER OPEN xid-79" in remediator("status").output
     unknown = remediator("breaker", "reset", "xid-97")
     assert unknown.exit_code == 1
-    assert "there is no breaker xid-97; there are: xid-79" in unknown.output
+    assert "there is no breaker xid-97; there are: agents/all, xid-79" in unknown.output
     assert remediator("breaker", "reset", "xid-79", "--keep").exit_code == 0
     site.wait(lambda: all(site.cordoned(node) for node in nodes), "cordons after the reset")
 

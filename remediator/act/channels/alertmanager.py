@@ -22,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from remediator.act.channels.http import post, secret
-from remediator.act.channels.talking import TalkingSender
+from remediator.act.channels.sender import TalkingSender
 from remediator.act.envelope import Envelope, RefusedError, part_of
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.topics import conversation, followed, opened

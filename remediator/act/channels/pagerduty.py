@@ -17,7 +17,7 @@ import msgspec
 from yarl import URL
 
 from remediator.act.channels.http import post, secret
-from remediator.act.channels.talking import TalkingSender
+from remediator.act.channels.sender import TalkingSender
 from remediator.act.envelope import Envelope, part_of
 from remediator.decide.topics import Part, conversation, followed, opened
 from remediator.policy.channels import PagerDutyChannel

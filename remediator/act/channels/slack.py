@@ -21,7 +21,7 @@ import msgspec
 from yarl import URL
 
 from remediator.act.channels.http import parts_of, post, read_url, scrub, secret
-from remediator.act.channels.talking import TalkingSender
+from remediator.act.channels.sender import TalkingSender
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError, part_of
 from remediator.decide.decision import Urgency
 from remediator.decide.topics import Part, Topic, followed, opened

@@ -11,11 +11,9 @@ that a rotated one is used at once, and they appear in no log line and no error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-import aiohttp
 import msgspec
 from yarl import URL
 
@@ -26,9 +24,8 @@ from remediator.act.channels.http import (
     read_url,
     secret,
     secret_bytes,
-    wall,
 )
-from remediator.act.channels.words import Words, as_they_are
+from remediator.act.channels.sender import PostingSender
 from remediator.act.envelope import Envelope
 from remediator.act.signing import SIGNATURE_HEADER, signature_header
 from remediator.policy.channels import WebhookChannel
@@ -66,29 +63,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     messages: tuple[PayloadMessage, ...]
 
 
-class WebhookSender:
-    """One webhook of RemediatorConfig.
-
-    Args:
-        spec: URL, token and times.
-        session: shared by all webhooks; owned by the caller.
-        words: gives an envelope the channel's own words.
-        wall: epoch seconds, for a Retry-After that is a date and for the signature.
-    """
-
-    def __init__(
-        self,
-        spec: WebhookChannel,
-        *,
-        session: aiohttp.ClientSession,
-        words: Words = as_they_are,
-        wall: Callable[[], float] = wall,
-    ) -> None:
-        self.give_up_after = spec.give_up_after
-        self._spec = spec
-        self._session = session
-        self._words = words
-        self._wall = wall
+class WebhookSender(PostingSender[WebhookChannel]):
+    """One webhook of RemediatorConfig. See `PostingSender` for the arguments."""
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt. Raises RetryLaterError or RefusedError."""

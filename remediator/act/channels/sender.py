@@ -1,4 +1,4 @@
-"""What the channels have in common that keep conversations: threads, incidents, alerts."""
+"""What channels have in common that post to a server, and those that keep conversations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,37 @@ from remediator.policy.channels import Attempts
 Spec = TypeVar("Spec", bound=Attempts)
 
 
-class TalkingSender(Generic[Spec]):
-    """One channel of RemediatorConfig that knows which conversations are open.
+class PostingSender(Generic[Spec]):
+    """One channel of RemediatorConfig that posts.
 
     Args:
         spec: the channel.
         session: shared by all channels; owned by the caller.
-        topics: the open conversations of all channels.
         words: gives an envelope the channel's own words.
         wall: epoch seconds.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        session: aiohttp.ClientSession,
+        words: Words = as_they_are,
+        wall: Callable[[], float] = wall,
+    ) -> None:
+        self.give_up_after = spec.give_up_after
+        self._spec = spec
+        self._session = session
+        self._words = words
+        self._wall = wall
+
+
+class TalkingSender(PostingSender[Spec]):
+    """One that knows which conversations are open: threads, incidents, alerts.
+
+    Args:
+        spec, session, words, wall: as `PostingSender`.
+        topics: the open conversations of all channels.
     """
 
     def __init__(
@@ -36,9 +58,5 @@ class TalkingSender(Generic[Spec]):
         words: Words = as_they_are,
         wall: Callable[[], float] = wall,
     ) -> None:
-        self.give_up_after = spec.give_up_after
-        self._spec = spec
-        self._session = session
+        super().__init__(spec, session=session, words=words, wall=wall)
         self._topics = topics
-        self._words = words
-        self._wall = wall

@@ -23,7 +23,7 @@ import structlog
 from remediator.act.outbox import Report
 from remediator.act.overlay import Overlay
 from remediator.act.side import Side
-from remediator.act.writes import NodeReader, NodeWriter, Verdict, Written, write
+from remediator.act.writes import NodeReader, NodeWriter, Verdict, WriteObserver, Written, write
 from remediator.decide.decision import (
     Decision,
     Effect,
@@ -66,22 +66,11 @@ class Nodes(Protocol):
         """Take in a version that we made or read ourselves."""
 
 
-class Observer(Protocol):
+class Observer(WriteObserver, Protocol):
     """Told of everything that happens: audit log, Events, metrics. Never waits, never fails."""
 
     def decided(self, before: Decision | None, now: Decision, *, dry_run: bool) -> None:
         """One node was decided about."""
-
-    def written(
-        self,
-        patch: PatchNode,
-        *,
-        facts: NodeFacts,
-        verdict: Verdict,
-        dry_run: bool,
-        reason: str = "",
-    ) -> None:
-        """One change of a node was tried; ``facts`` are from before it."""
 
     def asked(self, effect: WriteEvent) -> None:
         """A policy wants a Kubernetes Event."""

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from remediator.act.probes import NO_DRY_RUN, Answer, Probe, Said, answer_of
-from remediator.act.writes import NodeWriter, Verdict, Written, write
+from remediator.act.writes import NodeWriter, Verdict, WriteObserver, Written, write
 from remediator.decide.decision import Effect, PatchNode, SendMessage, Work
 from remediator.decide.facts import NodeFacts
 from remediator.decide.session import Session
@@ -65,21 +65,6 @@ class Answers(Protocol):
 
     def dry_run_answered(self, action: str, result: str) -> None:
         """One was given."""
-
-
-class Audit(Protocol):
-    """Told what became of a patch; see :class:`remediator.act.executor.Observer`."""
-
-    def written(
-        self,
-        patch: PatchNode,
-        *,
-        facts: NodeFacts,
-        verdict: Verdict,
-        dry_run: bool,
-        reason: str = "",
-    ) -> None:
-        """One change of a node was tried; ``facts`` are from before it."""
 
 
 class _Item(NamedTuple):
@@ -121,7 +106,7 @@ class ServerDryRun:
         nodes: Nodes,
         silent: Callable[[], bool],
         tell: Callable[[Effect, str], None],
-        observer: Audit,
+        observer: WriteObserver,
         counts: Answers,
         news: Callable[[], None],
     ) -> None:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from remediator.act.patch import node_patch, patched
 from remediator.decide.decision import PatchNode
+from remediator.decide.facts import NodeFacts
 from remediator.kube.errors import ApiError, Conflict, Denied, Invalid, NotFound, Throttled
 from remediator.kube.lease import NotLeading
 from remediator.kube.objects import Node
@@ -61,6 +62,21 @@ class NodeReader(Protocol):
 
     async def read_node(self, name: str) -> Node | None:
         """Return the node as it is on the server now."""
+
+
+class WriteObserver(Protocol):
+    """Told what became of each change of a node. Never waits, never fails."""
+
+    def written(
+        self,
+        patch: PatchNode,
+        *,
+        facts: NodeFacts,
+        verdict: Verdict,
+        dry_run: bool,
+        reason: str = "",
+    ) -> None:
+        """One change of a node was tried; ``facts`` are from before it."""
 
 
 async def write(effect: PatchNode, *, base: Node, writer: NodeWriter) -> Written:

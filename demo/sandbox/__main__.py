@@ -63,13 +63,8 @@ def _run(policies: Path, config: Path | None, count: int) -> int:
     paper.say(f"starting a control plane, {count} GPU nodes, and a controller on {policies} ...")
     with set_up(policies.resolve(), config=config and config.resolve(), count=count) as world:
         _tell(paper, world, policies)
-        known = world.config.read_bytes()
         while world.controller.running:
             time.sleep(0.5)
-            if (found := world.config.read_bytes()) != known:
-                paper.say(f"{world.config} has changed: the controller starts again")
-                known = found
-                world.restart()
         paper.say(world.controller.log_tail())
         paper.say("The controller has ended; above is what it said last.")
     return 1

@@ -48,11 +48,6 @@ class World(NamedTuple):
     config: Path
     controller: Child
 
-    def restart(self) -> None:
-        """Let the controller end in good order, and begin anew with what its files say now."""
-        self.controller.stop()
-        self.controller.start()
-
 
 class Agents:
     """The heartbeats of the nodes' agents; a context manager."""

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import NodeFacts, out_of_service
-from remediator.decide.session import History, Session, Taint, Verb
+from remediator.decide.requests import Verb
+from remediator.decide.session import History, Session, Taint
 
 
 Changes = Mapping[str, str | None]

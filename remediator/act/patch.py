@@ -12,14 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from remediator.decide.decision import PatchNode, Unset
-from remediator.decide.session import (
-    APPROVAL_ANNOTATION,
-    HISTORY_ANNOTATION,
-    REQUEST_ANNOTATION,
-    SESSION_ANNOTATION,
-    encode,
-    encode_approvals,
-)
+from remediator.decide.requests import APPROVAL_ANNOTATION, REQUEST_ANNOTATION, encode_approvals
+from remediator.decide.session import HISTORY_ANNOTATION, SESSION_ANNOTATION, encode
 from remediator.kube.objects import Node, Taint
 from remediator.kube.patch import NodePatch
 

@@ -17,16 +17,13 @@ import typer
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
 from remediator.cli.requests import POLL_SECONDS, session_of
-from remediator.decide.session import (
+from remediator.decide.requests import (
     APPROVAL_ANNOTATION,
-    AnnotationError,
     Approval,
-    HoldState,
-    PolicyHold,
-    Session,
     decode_approvals,
     encode_approvals,
 )
+from remediator.decide.session import AnnotationError, HoldState, PolicyHold, Session
 from remediator.kube.client import ApiClient
 from remediator.kube.codec import Codec, NodeNarrower, WireNode
 from remediator.kube.errors import Conflict, NotFound

@@ -25,7 +25,7 @@ Namespace = Annotated[
 
 
 def _short(text: str) -> str:
-    from remediator.decide.session import MAX_SAID
+    from remediator.decide.requests import MAX_SAID
 
     if len(text) > MAX_SAID:
         raise typer.BadParameter(f"at most {MAX_SAID} characters, these are {len(text)}")

@@ -16,14 +16,12 @@ import typer
 
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
+from remediator.decide.requests import REQUEST_ANNOTATION, Request, Verb
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
-    REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     AnnotationError,
-    Request,
     Session,
-    Verb,
     decode_history,
     decode_session,
     encode,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from remediator.decide.session import Approval, History, PolicyHold, Session, Taint
+from remediator.decide.requests import Approval
+from remediator.decide.session import History, PolicyHold, Session, Taint
 from remediator.policy.steps import Step
 
 

@@ -29,8 +29,9 @@ from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts, Node
 from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.ledger import Ledger
 from remediator.decide.refusals import UNDO
+from remediator.decide.requests import Approval
 from remediator.decide.room import fitted, fitted_history, too_long
-from remediator.decide.session import Approval, History, Owed, PolicyHold, Session, Taint
+from remediator.decide.session import History, Owed, PolicyHold, Session, Taint
 from remediator.decide.suspensions import Suspension
 from remediator.policy.model import Mode
 from remediator.policy.plan import Plan

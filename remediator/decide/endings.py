@@ -17,16 +17,8 @@ from remediator.decide.look import Look
 from remediator.decide.marks import put_back
 from remediator.decide.match import MAX_INSTANCES, Answer, instance_answer
 from remediator.decide.progress import gone_back, what_was_done
-from remediator.decide.session import (
-    History,
-    HoldState,
-    PolicyHold,
-    Request,
-    Result,
-    Session,
-    Verb,
-    Waiver,
-)
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import History, HoldState, PolicyHold, Result, Session, Waiver
 from remediator.decide.work import stop_work
 from remediator.policy.plan import parse_plan
 

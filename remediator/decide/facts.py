@@ -14,7 +14,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
-from remediator.decide.session import OWN_PREFIX, Approval, History, Request, Session, Taint
+from remediator.decide.requests import Approval, Request
+from remediator.decide.session import OWN_PREFIX, History, Session, Taint
 
 
 OWN_CONDITIONS = frozenset(ConditionType)

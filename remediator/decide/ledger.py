@@ -11,9 +11,8 @@ state when the patch is seen, or given back by :meth:`Ledger.refund` when it fai
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ from remediator.decide.facts import NodeFacts
 from remediator.decide.look import takes_capacity
 from remediator.decide.refusals import Refusals
 from remediator.decide.session import HoldState, PolicyHold, Session
+from remediator.decide.starts import Starts
 from remediator.decide.storms import OpenBreaker, Recent, Storms, Watch, is_source
 from remediator.decide.suspensions import Suspension, Suspensions
 from remediator.policy.cluster import ClusterSpec
@@ -37,10 +37,6 @@ FREE_AFTER: Final = 300.0
 """A node unavailable for this many seconds costs nothing more to cordon."""
 
 
-MAX_STARTS: Final = 5000
-"""Starts remembered per rate: enough for any rate that is meant to bind."""
-
-
 class Scope(NamedTuple):
     """A group of nodes that a budget counts: ``("pool", "h100")``."""
 
@@ -52,13 +48,6 @@ class Scope(NamedTuple):
         if self.per == BudgetPer.CLUSTER:
             return "the cluster"
         return f"{self.per} {self.name}" if self.name else f"the nodes without a {self.per}"
-
-
-class Start(NamedTuple):
-    """One start of an action on a node, for rates."""
-
-    at: float
-    uid: str
 
 
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,11 +124,10 @@ class Ledger:
         self.unproven_since: dict[tuple[str, str], float] = {}
         self.held_since: dict[tuple[str, str], float] = {}
         self.refusals = Refusals()
-        self._starts: dict[tuple[str, str, str], deque[Start]] = {}
+        self._starts = Starts()
         self._admitted_at: dict[str, float] = {}
         self._waiting: set[str] = set()
         self._woken: set[str] = set()
-        self._changed = False
 
     # --- the fleet -----------------------------------------------------------------
 
@@ -229,10 +217,7 @@ class Ledger:
         was = entry.counted
         entry.reserved = False
         self._recount(entry, was=was)
-        for starts in self._starts.values():
-            with suppress(ValueError):
-                starts.remove(Start(admitted_at, uid))
-                self._changed = True
+        self._starts.undo(uid, admitted_at)
 
     def used_by(self, scope: Scope) -> list[Entry]:
         """Return the nodes that take a place in a scope."""
@@ -274,23 +259,12 @@ class Ledger:
 
     def room(self, action: str, pool: str, policy: str, rate: Rate, now: float) -> float | None:
         """Return None if one more start is within the rate, else when it will be."""
-        starts = self._starts.get((action, pool, policy))
-        if starts is None:
-            return None
-        while starts and starts[0].at <= now - rate.seconds:
-            starts.popleft()
-            self._changed = True
-        if len(starts) < rate.starts:
-            return None
-        return starts[len(starts) - rate.starts].at + rate.seconds
+        return self._starts.room(action, pool, policy, rate, now)
 
     def start(self, action: str, pool: str, owners: Iterable[str], uid: str, now: float) -> None:
         """Count one start for the rates of these owners: policies, and "" for the cluster."""
-        for owner in owners:
-            starts = self._starts.setdefault((action, pool, owner), deque(maxlen=MAX_STARTS))
-            starts.append(Start(now, uid))
+        self._starts.count(action, pool, owners, uid, now)
         self._admitted_at[uid] = now
-        self._changed = True
 
     # --- breakers -----------------------------------------------------------------
 
@@ -331,18 +305,14 @@ class Ledger:
 
     def take_changed(self) -> bool:
         """Tell whether :meth:`state` changed since the last call."""
-        changed = (self._changed, self.suspensions.take_changed(), self.storms.take_changed())
-        self._changed = False
+        memories = (self._starts, self.suspensions, self.storms)
+        changed = [one.take_changed() for one in memories]  # each is asked, and says it once
         return any(changed)
 
     def state(self) -> LedgerState:
         """Return what must survive a restart."""
         return LedgerState(
-            starts={
-                " ".join(key): tuple(round(start.at, 3) for start in starts)
-                for key, starts in self._starts.items()
-                if starts
-            },
+            starts=self._starts.state(),
             breakers=dict(self.breakers),
             dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
             recent=self.storms.recent(),
@@ -353,10 +323,7 @@ class Ledger:
 
     def restore(self, state: LedgerState) -> None:
         """Take over what an earlier controller remembered."""
-        for name, times in state.starts.items():
-            action, pool, policy = (*name.split(" "), "", "")[:3]
-            known = self._starts.setdefault((action, pool, policy), deque(maxlen=MAX_STARTS))
-            known.extend(Start(at, "") for at in sorted(times))
+        self._starts.restore(state.starts)
         self.breakers.update(state.breakers)
         self.dropped.update({source: set(uids) for source, uids in state.dropped.items()})
         self.storms.restore(state.recent)

@@ -22,7 +22,6 @@ from remediator.decide.decision import (
     NodePhase,
     Outcome,
     PatchNode,
-    Urgency,
 )
 from remediator.decide.draft import Draft, World
 from remediator.decide.endings import (
@@ -46,10 +45,11 @@ from remediator.decide.look import (
     unusable_session,
 )
 from remediator.decide.match import MAX_INSTANCES, Answer, Match
+from remediator.decide.notices import tell_if_stale, tell_if_unproven, tell_refused
 from remediator.decide.orphans import orphaned
 from remediator.decide.owed import tell_owed
 from remediator.decide.progress import remembered
-from remediator.decide.recovery import Recovery, recovery, silent, unproven
+from remediator.decide.recovery import Recovery, recovery
 from remediator.decide.refusals import REFUSED
 from remediator.decide.session import (
     MODE_KEY,
@@ -63,7 +63,6 @@ from remediator.decide.waits import use_up
 from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.drain import OnRecovery
 from remediator.policy.plan import Plan, parse_plan
-from remediator.policy.quantities import format_duration
 from remediator.policy.steps import Step
 
 
@@ -96,7 +95,7 @@ def plan(
         if one.match.answer is Answer.PENDING and one.match.next_look is not None:
             draft.due(name, "the fault has lasted long enough", one.match.next_look)
     _plan(draft, look, verdicts, outcomes)
-    _tell_refused(draft)
+    tell_refused(draft)
     tell_owed(draft, outcomes)
     holding = look.holding
     admitted = any(verdicts.get((facts.uid, name), NOT_ASKED) is None for name in look.matched)
@@ -254,8 +253,8 @@ def _further(  # noqa: PLR0917 - what one hold is decided by
     )
     if verdict is not None and hold.state is HoldState.RUNNING:
         tell_held(draft, matched, verdict)
-    _tell_if_stale(draft, session, hold, steps)
-    _tell_if_unproven(draft, session, hold, steps, edited=_edited(hold, matched))
+    tell_if_stale(draft, session, hold, steps)
+    tell_if_unproven(draft, session, hold, steps, edited=_edited(hold, matched))
     return session, hold
 
 
@@ -305,74 +304,9 @@ def _with_new_instances(hold: PolicyHold, match: Match) -> PolicyHold:
     return replace(hold, instances=(*hold.instances, *new)[:MAX_INSTANCES], reasons=match.reasons)
 
 
-def _tell_if_stale(draft: Draft, session: Session, hold: PolicyHold, steps: Plan) -> None:
-    """Tell people once when the facts under a running session go stale."""
-    why = silent(draft, hold)
-    if not why:
-        return
-    draft.tell(
-        f"{session.id}/{hold.policy}/stale",
-        f"{draft.facts.name}: {why}",
-        f"The facts that policy {hold.policy} rests on are stale; the node stays as it is.",
-        kind="stale",
-        to=draft.channels(steps),
-        policy=hold.policy,
-        notice=True,
-    )
-
-
-def _tell_if_unproven(
-    draft: Draft, session: Session, hold: PolicyHold, steps: Plan, *, edited: bool
-) -> None:
-    """Tell people once that only they can end it: its alert or query is gone, which proves nothing.
-
-    While a source fails, that is said instead, and it may come back. A policy that was edited
-    may not ask its query any more.
-    """
-    known, key = draft.ledger.unproven_since, (hold.policy, draft.facts.uid)
-    if silent(draft, hold) or not unproven(draft, hold):
-        known.pop(key, None)
-        return
-    name, due = draft.facts.name, known.setdefault(key, draft.now) + steps.recover.for_
-    asked = ", or the edited policy asks for it no more" if edited else ""
-    gone = f"its alert or query is gone{asked}, which proves nothing"
-    why = f"{gone}: `remediator cancel {name}` ends it"
-    draft.hold(Hold(hold.policy, "facts", why))
-    if draft.now < due:
-        draft.look_at(due)
-        return
-    draft.tell(
-        f"{session.id}/{hold.policy}/unproven",
-        f"{name}: ends by hand",
-        f"{', '.join(hold.reasons)}: {gone} that the node is well. "
-        f"Policy {hold.policy} holds it until `remediator cancel {name}`.",
-        kind="unproven",
-        to=draft.channels(steps),
-        policy=hold.policy,
-        notice=True,
-    )
-
-
 def _edited(hold: PolicyHold, matched: Matched) -> bool:
     """Tell whether a policy says something else by now than what the hold began with."""
     return hold.version != matched.active.policy.version
-
-
-def _tell_refused(draft: Draft) -> None:
-    """Tell people once that the API server takes nothing that we write to this node."""
-    name, refused = draft.facts.name, draft.ledger.refusals.of_node(draft.facts.uid, draft.now)
-    if refused is None:
-        return
-    lasting = format_duration(float(int(draft.now - refused.since)))
-    draft.tell(
-        f"refused/{draft.facts.uid}/{refused.since:.0f}",
-        f"{name}: the API server refuses our changes",
-        f"For {lasting} nothing could be written to the node, so nothing is done or undone there: "
-        f"{refused.why}",
-        kind="refused",
-        urgency=Urgency.CRITICAL,
-        notice=True,
-    )
 
 
 def _name_phase(draft: Draft, look: Look) -> None:

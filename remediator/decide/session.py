@@ -10,8 +10,7 @@ does not change a remediation half-way.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Container, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -21,8 +20,6 @@ from msgspec.structs import replace
 
 SESSION_ANNOTATION: Final = "gpu-remediator.io/session"
 HISTORY_ANNOTATION: Final = "gpu-remediator.io/history"
-REQUEST_ANNOTATION: Final = "gpu-remediator.io/request"
-APPROVAL_ANNOTATION: Final = "gpu-remediator.io/approval"
 MODE_KEY: Final = "gpu-remediator.io/mode"
 """Annotation or label: ``disabled``, ``dry-run`` or ``notify-only``."""
 
@@ -34,10 +31,6 @@ MAX_ATTEMPTS: Final = 1000
 """Of the last 24 h, remembered: bounds the annotation."""
 MAX_REMEDIES_SIZE: Final = 8192
 """Bytes in which the history says what attempts consisted of."""
-MAX_SAID: Final = 200
-"""Characters kept of each text in a person's request: it is repeated in what we write."""
-MAX_TIME: Final = 64
-"""Characters of a time that somebody wrote: more is none."""
 
 _T = TypeVar("_T")
 
@@ -298,57 +291,11 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(self, attempts=attempts, remedies=tuple(reversed(kept)))
 
 
-class Verb(StrEnum):
-    """What people may ask for by ``remediator VERB NODE``."""
-
-    CANCEL = "cancel"
-    """End the session, undo what we added, leave this fault to people."""
-    RELEASE = "release"
-    """End the session, keep the node as it is: it is theirs now."""
-    UNFREEZE = "unfreeze"
-    """Drop an unreadable session annotation and decide anew."""
-    RETRY = "retry"
-    """Run the failed or escalated step again, with a new set of attempts."""
-
-
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person's request, written with their own credentials; answered by being removed."""
-
-    verb: Verb
-    by: str
-    at: str
-    reason: str = ""
-
-
-class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person's yes to one step of one policy in one session, until ``expires`` (RFC 3339)."""
-
-    session: str
-    policy: str
-    step: int
-    by: str
-    at: str
-    expires: str
-
-    @property
-    def expires_at(self) -> float:
-        """Epoch seconds; 0 if it cannot be read: such an approval has expired."""
-        try:
-            return datetime.fromisoformat(self.expires).timestamp()
-        except ValueError:
-            return 0.0
-
-    @property
-    def note(self) -> str:
-        """What the record of the step says that goes on by it."""
-        return f"approved by {self.by} at {self.at[:MAX_TIME]}"
-
-
 class AnnotationError(ValueError):
     """An annotation of ours that cannot be read. ``str()`` says which and why."""
 
 
-def encode(value: Session | History | Request) -> str:
+def encode(value: msgspec.Struct) -> str:
     """Return an annotation's JSON."""
     return msgspec.json.encode(value).decode()
 
@@ -358,17 +305,6 @@ def encode_text(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def encode_approvals(approvals: Sequence[Approval]) -> str:
-    """Return the annotation's JSON: a list."""
-    return msgspec.json.encode(approvals).decode()
-
-
-def decode_approvals(text: str) -> tuple[Approval, ...]:
-    """Read people's approvals, their texts cut to what we can repeat. Raises AnnotationError."""
-    found = _decode(text, tuple[Approval, ...], APPROVAL_ANNOTATION)
-    return tuple(replace(one, by=one.by[:MAX_SAID], at=one.at[:MAX_SAID]) for one in found)
-
-
 def decode_session(text: str, *, node_uid: str) -> Session:
     """Read the session of the node with this UID.
 
@@ -376,7 +312,7 @@ def decode_session(text: str, *, node_uid: str) -> Session:
         AnnotationError: malformed, of another version, or of another node's UID.
             The node must then be frozen: what we did to it cannot be known.
     """
-    session = _decode(text, Session, SESSION_ANNOTATION)
+    session = decode(text, Session, SESSION_ANNOTATION)
     if session.version != SESSION_VERSION:
         raise AnnotationError(
             f"{SESSION_ANNOTATION} is of version {session.version}, "
@@ -391,17 +327,11 @@ def decode_session(text: str, *, node_uid: str) -> Session:
 
 def decode_history(text: str) -> History:
     """Read the history. Raises AnnotationError."""
-    return _decode(text, History, HISTORY_ANNOTATION)
+    return decode(text, History, HISTORY_ANNOTATION)
 
 
-def decode_request(text: str) -> Request:
-    """Read a person's request, its texts cut to what we can repeat. Raises AnnotationError."""
-    request = _decode(text, Request, REQUEST_ANNOTATION)
-    by, at, reason = (one[:MAX_SAID] for one in (request.by, request.at, request.reason))
-    return replace(request, by=by, at=at, reason=reason)
-
-
-def _decode(text: str, kind: type[_T], name: str) -> _T:
+def decode(text: str, kind: type[_T], name: str) -> _T:
+    """Read the value of the annotation with this name. Raises AnnotationError."""
     if len(text) > MAX_SESSION_BYTES:
         raise AnnotationError(f"{name} is longer than {MAX_SESSION_BYTES} characters")
     try:

@@ -10,7 +10,8 @@ from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft, World
 from remediator.decide.facts import NodeMode
 from remediator.decide.progress import ended, failed, message_key
-from remediator.decide.session import Approval, PolicyHold, Result, Session
+from remediator.decide.requests import Approval
+from remediator.decide.session import PolicyHold, Result, Session
 from remediator.decide.work import assumed_seconds
 from remediator.policy.plan import Plan
 from remediator.policy.quantities import format_duration

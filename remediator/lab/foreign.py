@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from remediator.decide.requests import REQUEST_ANNOTATION
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
-    REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     AnnotationError,
     Session,

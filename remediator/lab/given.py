@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from node_agent.contract import Severity
-from remediator.decide.session import Verb
+from remediator.decide.requests import Verb
 from remediator.policy.base import LabelKey, Model, schema_keywords
 from remediator.policy.quantities import Duration
 

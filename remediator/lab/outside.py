@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from node_agent.contract import Fault, FaultKind
-from remediator.decide.session import (
+from remediator.decide.requests import (
     APPROVAL_ANNOTATION,
     REQUEST_ANNOTATION,
-    SESSION_ANNOTATION,
     Approval,
     Request,
-    decode_session,
-    encode,
     encode_approvals,
 )
+from remediator.decide.session import SESSION_ANNOTATION, decode_session, encode
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.given import (

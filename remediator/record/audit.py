@@ -15,7 +15,8 @@ import structlog
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.facts import Malformed, NodeFacts
-from remediator.decide.session import Approval, Session, Taint
+from remediator.decide.requests import Approval
+from remediator.decide.session import Session, Taint
 
 
 AUDIT_LOGGER: Final = "audit"

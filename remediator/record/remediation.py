@@ -20,7 +20,8 @@ from pydantic import Field, WithJsonSchema
 
 from remediator.decide.decision import Decision, PatchNode, Unset
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import Added, Approval, HoldState, PolicyHold, Result, Session
+from remediator.decide.requests import Approval
+from remediator.decide.session import Added, HoldState, PolicyHold, Result, Session
 from remediator.policy.base import Model
 from remediator.policy.plan import parse_plan
 

@@ -41,20 +41,22 @@ from remediator.decide.facts import (
     uncordoned_since,
     untainted_since,
 )
-from remediator.decide.session import (
+from remediator.decide.requests import (
     APPROVAL_ANNOTATION,
+    REQUEST_ANNOTATION,
+    Approval,
+    decode_approvals,
+    decode_request,
+)
+from remediator.decide.session import (
     HISTORY_ANNOTATION,
     MODE_KEY,
-    REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     AnnotationError,
-    Approval,
     History,
     Session,
     Taint,
-    decode_approvals,
     decode_history,
-    decode_request,
     decode_session,
 )
 from remediator.kube.objects import Condition, Node, epoch_seconds

@@ -35,7 +35,8 @@ from remediator.decide.facts import (
 )
 from remediator.decide.guards.budget import budgets_of, is_free
 from remediator.decide.ledger import Ledger, Pause, is_unavailable, scopes_of
-from remediator.decide.session import Request, Session, Taint, Verb, decode_session, encode
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import Session, Taint, decode_session, encode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
 from tests.property.cases import TIMES

@@ -9,16 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remediator.decide.decision import Outcome
+from remediator.decide.requests import Request, Verb
 from remediator.decide.room import MAX_WRITTEN, cut
-from remediator.decide.session import (
-    Request,
-    Session,
-    Verb,
-    decode_history,
-    decode_session,
-    encode,
-    encode_text,
-)
+from remediator.decide.session import Session, decode_history, decode_session, encode, encode_text
 from tests.property.cases import TIMES
 from tests.unit.decide.build import Bench, ledger, node, policy, xid
 

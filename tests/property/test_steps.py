@@ -18,17 +18,8 @@ from remediator.decide.core import World, decide
 from remediator.decide.decision import Decision, Outcome, PatchNode, Work
 from remediator.decide.facts import uncordoned_since, untainted_since
 from remediator.decide.ledger import Ledger, Pause
-from remediator.decide.session import (
-    Approval,
-    HoldState,
-    PolicyHold,
-    Request,
-    Result,
-    Session,
-    Verb,
-    decode_session,
-    encode,
-)
+from remediator.decide.requests import Approval, Request, Verb
+from remediator.decide.session import HoldState, PolicyHold, Result, Session, decode_session, encode
 from remediator.decide.work import LOOK_FIRST, under_way
 from tests.property.cases import TIMES
 from tests.unit.decide.build import (

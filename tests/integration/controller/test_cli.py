@@ -12,11 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
-from remediator.decide.session import (
-    APPROVAL_ANNOTATION,
-    REQUEST_ANNOTATION,
-    SESSION_ANNOTATION,
-)
+from remediator.decide.requests import APPROVAL_ANNOTATION, REQUEST_ANNOTATION
+from remediator.decide.session import SESSION_ANNOTATION
 from remediator.record.status import decode_status
 from testbed.cluster import Cluster
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remediator.decide.session import (
+from remediator.decide.requests import (
     APPROVAL_ANNOTATION,
     REQUEST_ANNOTATION,
     Approval,
     Request,
     Verb,
-    encode,
     encode_approvals,
 )
+from remediator.decide.session import encode
 
 
 if TYPE_CHECKING:

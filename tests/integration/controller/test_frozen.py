@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remediator.decide.session import REQUEST_ANNOTATION, SESSION_ANNOTATION
+from remediator.decide.requests import REQUEST_ANNOTATION
+from remediator.decide.session import SESSION_ANNOTATION
 
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remediator.decide.session import REQUEST_ANNOTATION
+from remediator.decide.requests import REQUEST_ANNOTATION
 
 
 if TYPE_CHECKING:

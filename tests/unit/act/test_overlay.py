@@ -12,16 +12,8 @@ from remediator.act.overlay import Overlay
 from remediator.decide.decision import PatchNode
 from remediator.decide.facts import NodeFacts
 from remediator.decide.ledger import is_unavailable
-from remediator.decide.session import (
-    Added,
-    Before,
-    History,
-    PolicyHold,
-    Request,
-    Session,
-    Taint,
-    Verb,
-)
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import Added, Before, History, PolicyHold, Session, Taint
 
 
 FACTS = NodeFacts(name="n1", uid="u1", resource_version="1")

@@ -6,6 +6,7 @@ import pytest
 
 from remediator.cli.failure import Failure
 from remediator.cli.requests import _refuse_pointless, outcome
+from remediator.decide.requests import Verb
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
     SESSION_ANNOTATION,
@@ -14,7 +15,6 @@ from remediator.decide.session import (
     History,
     PolicyHold,
     Session,
-    Verb,
     encode,
 )
 from remediator.kube.objects import Node

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from node_agent.contract import Fault
-from remediator.decide.session import Approval, HoldState
+from remediator.decide.requests import Approval
+from remediator.decide.session import HoldState
 from tests.unit.decide.build import Bench, condition, policy, xid
 from tests.unit.decide.test_work import DRAIN, JOB, bench, end, hold, until
 

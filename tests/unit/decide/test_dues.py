@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remediator.decide.decision import Due
-from remediator.decide.session import Request, Verb
+from remediator.decide.requests import Request, Verb
 from tests.unit.decide.build import START, Bench, condition, node, policy, xid
 
 

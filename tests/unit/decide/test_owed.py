@@ -9,8 +9,9 @@ from remediator.decide.decision import Decision, Outcome, PatchNode, SendMessage
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.owed import CLEAR_AFTER
+from remediator.decide.requests import Request, Verb
 from remediator.decide.room import MAX_OWED
-from remediator.decide.session import DAY, History, Request, Verb, decode_history, encode
+from remediator.decide.session import DAY, History, decode_history, encode
 from tests.unit.decide.build import Bench, ledger, node, patch_of, policy, xid
 
 

@@ -6,15 +6,14 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Outcome
 from remediator.decide.progress import tries
+from remediator.decide.requests import Request, Verb
 from remediator.decide.room import KEPT_RESULTS, MAX_WRITTEN, fitted, fitted_history, too_long
 from remediator.decide.session import (
     MAX_SESSION_BYTES,
     History,
     HoldState,
-    Request,
     Result,
     StepResult,
-    Verb,
     Waiver,
     decode_session,
     encode,

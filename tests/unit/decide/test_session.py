@@ -14,15 +14,8 @@ from remediator.decide.decision import NodePhase, Outcome, SendMessage, WriteEve
 from remediator.decide.draft import SOONEST
 from remediator.decide.facts import Malformed, NodeMode
 from remediator.decide.ledger import Pause
-from remediator.decide.session import (
-    AnnotationError,
-    HoldState,
-    Request,
-    Result,
-    Verb,
-    decode_session,
-    encode,
-)
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import AnnotationError, HoldState, Result, decode_session, encode
 from remediator.policy.model import RemediationPolicy
 from tests.unit.decide.build import Bench, ledger, node, patch_of, policies, policy, xid
 

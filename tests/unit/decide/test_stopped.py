@@ -10,7 +10,8 @@ import pytest
 
 from remediator.decide.decision import Outcome, SendMessage
 from remediator.decide.ledger import Pause
-from remediator.decide.session import History, Request, Verb
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import History
 from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from remediator.decide.decision import NodePhase
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Pause
-from remediator.decide.session import Request, Taint, Verb
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import Taint
 from remediator.policy.model import RemediationPolicy
 from tests.unit.decide.build import Bench, ledger, node, patch_of, policy, xid
 

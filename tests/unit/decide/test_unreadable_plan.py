@@ -10,7 +10,8 @@ from msgspec.structs import replace as with_
 from remediator.act.drain.marks import left_over
 from remediator.decide.decision import NodePhase
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import Approval, Session
+from remediator.decide.requests import Approval
+from remediator.decide.session import Session
 from remediator.decide.work import claimed, under_way
 from remediator.record.remediation import written
 from tests.unit.decide.test_work import DRAIN, bench, until

@@ -9,7 +9,8 @@ import pytest
 
 from remediator.decide.core import World
 from remediator.decide.decision import Decision
-from remediator.decide.session import Approval, HoldState, PolicyHold, Request, Verb
+from remediator.decide.requests import Approval, Request, Verb
+from remediator.decide.session import HoldState, PolicyHold
 from tests.unit.decide.build import START, Bench, condition, node, policy, xid
 
 

@@ -12,15 +12,8 @@ from remediator.decide.core import World
 from remediator.decide.decision import Outcome, PatchNode, Work
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger, LedgerState, Pause
-from remediator.decide.session import (
-    History,
-    HoldState,
-    PolicyHold,
-    Request,
-    Result,
-    Session,
-    Verb,
-)
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import History, HoldState, PolicyHold, Result, Session
 from remediator.decide.work import LOOK_FIRST
 from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 

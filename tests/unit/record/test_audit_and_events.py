@@ -7,16 +7,8 @@ from structlog.testing import capture_logs
 
 from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode, WriteEvent
 from remediator.decide.facts import Malformed, NodeFacts
-from remediator.decide.session import (
-    Added,
-    Approval,
-    Before,
-    History,
-    PolicyHold,
-    Request,
-    Session,
-    Verb,
-)
+from remediator.decide.requests import Approval, Request, Verb
+from remediator.decide.session import Added, Before, History, PolicyHold, Session
 from remediator.record.audit import WriteResult, audit
 from remediator.record.events import Events, Reason
 

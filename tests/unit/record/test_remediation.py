@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode
 from remediator.decide.facts import NodeFacts
+from remediator.decide.requests import Approval
 from remediator.decide.session import (
     SESSION_VERSION,
     Added,
-    Approval,
     Before,
     HoldState,
     PolicyHold,

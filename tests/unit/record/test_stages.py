@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from remediator.act.writes import Verdict
 from remediator.decide.decision import Decision, NodePhase, Outcome
-from remediator.decide.session import Request, Verb
+from remediator.decide.requests import Request, Verb
 from remediator.record.events import Events
 from remediator.record.metrics import Metrics
 from remediator.witness import Witness

@@ -18,21 +18,18 @@ from node_agent.contract import (
     encode_report,
 )
 from remediator.decide.facts import Malformed, NodeFacts, NodeMode
+from remediator.decide.requests import MAX_SAID, REQUEST_ANNOTATION, Request, Verb
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
-    MAX_SAID,
     MODE_KEY,
-    REQUEST_ANNOTATION,
     SESSION_ANNOTATION,
     Added,
     Before,
     History,
     PolicyHold,
-    Request,
     Result,
     Session,
     StepResult,
-    Verb,
     Waiver,
     encode,
 )

@@ -43,10 +43,12 @@ _MAY_HOLD_SECRET: Final = re.compile(r"(?i)bearer|basic|://|[?&]")
 """In every text that `_SECRET_TEXT` would change: one look instead of three for the others."""
 _SHORTEST: Final = 10
 """``http://:p@`` is the shortest text with a secret."""
-_SUSPICIOUS: Final = re.compile(
-    r"(?i)token|secret|passw|authorization|key|cookie|credential|bearer|basic|://|[?&]"
+_SUSPICIOUS: Final = (
+    *("token", "secret", "passw", "authorization", "key", "cookie", "credential"),
+    *("bearer", "basic", "://", "?", "&"),
 )
-"""In every line of which `mask` would hide something: most lines need no second look."""
+"""One of them is in every line of which `mask` would hide something, whatever its case: most lines
+need no second look. (One search for each is a tenth of what one pattern for all costs.)"""
 
 
 def configure_logging(
@@ -143,9 +145,13 @@ def _rendering(*, console: bool, colors: bool) -> list[Any]:
 def _as_json(logger: Any, method: str, event: MutableMapping[str, Any]) -> str | bytes:
     """Render a line; what may hold a secret, or too much, is masked field by field."""
     text = _JSON(logger, method, event)
-    if len(text) <= MAX_FIELD and _SUSPICIOUS.search(str(text)) is None:
+    if len(text) <= MAX_FIELD and not _suspicious(str(text).lower()):
         return text
     return _JSON(logger, method, mask(logger, method, event))
+
+
+def _suspicious(text: str) -> bool:
+    return any(word in text for word in _SUSPICIOUS)
 
 
 _JSON: Final = structlog.processors.JSONRenderer(default=str)

@@ -1,10 +1,12 @@
 """Writes the `Remediation` objects, behind everybody's back.
 
-    decided, written --> records in memory --> one task: create, write status, prune
+    decided, written --> told --> one task: records in memory, create, write status, prune
 
 Invariants:
-- Nothing waits for it, and nothing rests on it. Where the kind or the permission is missing, the
-  view is off: that is said once, and looked at again every `RETRY_SECONDS`.
+- Nothing waits for it, and nothing rests on it: even what it is told is worked in later, a few at
+  a time, so that a storm's cordons do not wait for the making of their records.
+- Where the kind or the permission is missing, the view is off: that is said once, and looked at
+  again every `RETRY_SECONDS`.
 - One write at a time, and a pause after each: a storm of sessions is recorded minutes later, and
   costs the API server no more than `PACE_SECONDS` allows.
 - A new leader goes on with what the objects say; what ended while nobody looked is closed as
@@ -14,7 +16,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -51,6 +55,10 @@ GRACE_SECONDS: Final = 60.0
 """That the mirror of nodes may be behind our own writes."""
 MAX_WAITING: Final = 5000
 """Records that are not written yet; the oldest ended ones are dropped first."""
+MAX_TOLD: Final = 2000
+"""News that is not worked in yet; beyond it the oldest is, at once."""
+TAKEN_IN_AT_ONCE: Final = 8
+"""News worked in for each write: more than one session makes, so that a storm's writes join."""
 
 _BOTH: Final = {"apiVersion": "gpu-remediator.io/v1alpha1", "kind": "Remediation"}
 _log = structlog.get_logger(__name__)
@@ -107,6 +115,7 @@ class Chronicle:
         self._open: dict[str, Remediation] = {}
         self._ending: dict[str, Session] = {}
         self._waiting: dict[str, Remediation] = {}
+        self._told: deque[Callable[[], None]] = deque()
         self._there: dict[str, str] = {}
         """Objects that exist: when their session ended (RFC 3339), "" if it has not."""
         self._changed = asyncio.Event()
@@ -116,14 +125,32 @@ class Chronicle:
 
     def decided(self, now: Decision) -> None:
         """Take in what holds a session now, and the last state of one that ends."""
+        self._tell(partial(self._decided, now, self._now()))
+
+    def written_to(self, patch: PatchNode, facts: NodeFacts) -> None:
+        """Take in a write to a node that is done; ``facts`` are from before it."""
+        self._tell(partial(self._written_to, patch, facts, self._now()))
+
+    def _tell(self, news: Callable[[], None]) -> None:
+        self._told.append(news)
+        self._take_in(len(self._told) - (0 if self.off else MAX_TOLD))
+        self._changed.set()
+
+    # -- working it in ------------------------------------------------------------------------
+
+    def _take_in(self, most: int) -> None:
+        """Work in so many of the oldest news."""
+        for _ in range(min(most, len(self._told))):
+            self._told.popleft()()
+
+    def _decided(self, now: Decision, at: float) -> None:
         if now.ended is not None:
             self._ending[now.uid] = now.ended
         record = self._open.get(now.uid)
         if record is not None:
-            self._put(now.uid, hold(record, now, self._now()))
+            self._put(now.uid, hold(record, now, at))
 
-    def written_to(self, patch: PatchNode, facts: NodeFacts) -> None:
-        """Take in a write to a node that is done; ``facts`` are from before it."""
+    def _written_to(self, patch: PatchNode, facts: NodeFacts, at: float) -> None:
         uid, session = patch.uid, patch.session
         if isinstance(session, Session):
             record = self._record_of(uid, session, patch.name)
@@ -131,11 +158,11 @@ class Chronicle:
         elif session is None and unusable_session(facts):
             known = self._open.get(uid)
             if known is not None:  # what became of it cannot be read
-                self._put(uid, lose(known, patch.why, now=self._now()))
+                self._put(uid, lose(known, patch.why, now=at))
         elif session is None and isinstance(facts.session, Session):
             last = self._ending.pop(uid, facts.session)
             record = self._record_of(uid, last, patch.name)
-            record = finish(approve(record, patch, facts), patch, facts, last=last, now=self._now())
+            record = finish(approve(record, patch, facts), patch, facts, last=last, now=at)
             self._put(uid, record)
 
     def _record_of(self, uid: str, session: Session, node: str) -> Remediation:
@@ -156,7 +183,6 @@ class Chronicle:
         if not self.off or not record.ended:
             self._waiting[record.name] = record
             self._shed()
-        self._changed.set()
 
     def _shed(self) -> None:
         if len(self._waiting) > MAX_WAITING:
@@ -189,6 +215,7 @@ class Chronicle:
             return
         try:
             async with asyncio.timeout(timeout):
+                self._take_in(len(self._told))
                 while self._waiting:
                     await self._write_one()
         except (TimeoutError, ApiError, NotLeading) as error:
@@ -199,12 +226,14 @@ class Chronicle:
         if not self.off:
             _log.warning("remediations_off", reason=str(error))
         self.off = str(error)
+        self._take_in(len(self._told))
         self._waiting = {one.name: one for one in self._open.values()}
         await self._sleep(RETRY_SECONDS)
 
     async def _take_over(self) -> None:
         """Go on with the objects there are; begin one for each session that has none."""
         found = {one.name: one for one in await self._objects.read_all()}
+        self._take_in(len(self._told))
         if self.off:
             _log.info("remediations_on")
             self.off = ""
@@ -229,8 +258,10 @@ class Chronicle:
                 self._waiting[name] = lose(record_there, why, now=self._now())
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            await self._write_one()
+        while self._told or self._waiting:
+            self._take_in(TAKEN_IN_AT_ONCE)
+            if self._waiting:
+                await self._write_one()
             await self._sleep(PACE_SECONDS)
         self._close_lost()
         await self._prune()

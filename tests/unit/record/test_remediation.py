@@ -23,7 +23,7 @@ from remediator.kube.access import access_of
 from remediator.kube.custom import CustomObject
 from remediator.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unreachable
 from remediator.policy.cluster import Remediations
-from remediator.record.chronicle import MAX_WAITING, RETRY_SECONDS, Chronicle
+from remediator.record.chronicle import MAX_TOLD, MAX_WAITING, RETRY_SECONDS, Chronicle
 from remediator.record.remediation import MAX_HOLDS, begin, follow, hold, name_of, written
 
 
@@ -337,10 +337,33 @@ async def test_old_ones_go() -> None:
 
 async def test_what_waits_is_bounded() -> None:
     scene = Scene()
-    for number in range(MAX_WAITING + 10):
+    for number in range(MAX_TOLD + MAX_WAITING + 10):
         uid = f"u{number}"
         scene.chronicle.written_to(patch(session(uid, step=1), uid=uid), facts(None, uid=uid))
+    assert len(scene.chronicle._told) == MAX_TOLD
     assert len(scene.chronicle._waiting) == MAX_WAITING
+
+
+async def test_news_is_worked_in_after_it_is_told_and_keeps_its_own_time() -> None:
+    scene = Scene()
+    whole_life(scene)
+    assert not scene.chronicle._open  # whoever tells waits for nothing
+    told_at = scene.now
+    scene.now += 60.0
+    await scene.settle()
+    status = scene.status()
+    assert status["ended"] == status["holds"][0]["until"] == written(told_at)
+
+
+async def test_of_a_storm_each_session_is_written_in_the_end() -> None:
+    scene = Scene()
+    uids = [f"u{number}" for number in range(100)]
+    for uid in uids:
+        one = session(uid, step=1)
+        scene.chronicle.written_to(patch(one, uid=uid, action="cordon"), facts(None, uid=uid))
+        scene.nodes.append(facts(one, uid=uid))
+    await scene.settle(turns=2000)
+    assert scene.server.objects.keys() == {f"{uid}-1" for uid in uids}
 
 
 def test_holds_are_bounded_and_the_newest_stay() -> None:

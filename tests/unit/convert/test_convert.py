@@ -135,6 +135,63 @@ def test_arguments_of_draino_may_be_a_list_of_a_deployment() -> None:
     assert [step.action for step in found["kernel-deadlock"].spec.steps] == ["cordon", "notify"]
 
 
+def test_labels_of_draino_must_all_be_there() -> None:
+    flags = "--node-label=pool=gpu --node-label zone=a --node-label=canary="
+    (policy,) = checked(convert("draino", f"{flags} KernelDeadlock")).values()
+    selector = policy.spec.nodes.selector
+    assert selector.match_labels == {"pool": "gpu", "zone": "a"}
+    assert [(one.key, one.operator) for one in selector.match_expressions] == [("canary", "Exists")]
+
+
+DRAINO_SCRIPT = r"""#!/bin/sh
+set -e
+exec ./draino --debug --kubeconfig $KUBECONFIG \
+  --max-grace-period=5m --drain-buffer=20m --evict-emptydir-pods --no-skip-drain \
+  KernelDeadlock
+"""
+DRAINO_ARGS = """
+- /draino
+- --max-grace-period
+- 5m
+- --drain-buffer
+- 20m
+- --skip-drain=false
+- --evict-emptydir-pods
+- KernelDeadlock
+"""
+DRAINO_WORDS = "--max-grace-period 5m --drain-buffer 20m --evict-emptydir-pods KernelDeadlock"
+DRAINO_UNDONE = f"draino --evict-unreplicated-pods --no-evict-unreplicated-pods {DRAINO_WORDS}"
+
+
+@pytest.mark.parametrize("text", [DRAINO_WORDS, DRAINO_SCRIPT, DRAINO_ARGS, DRAINO_UNDONE])
+def test_a_flag_of_draino_is_read_however_it_is_written(text: str) -> None:
+    (policy,) = checked(convert("draino", text)).values()
+    drain, rate = policy.spec.steps[-1].drain, policy.spec.limits.rate.drain
+    assert drain is not None
+    assert rate is not None
+    assert (policy.name, drain.grace_period, drain.despite) == (
+        "kernel-deadlock",
+        300.0,
+        ("emptyDir",),
+    )
+    assert (rate.starts, rate.seconds) == (1, 1200.0)
+
+
+def test_what_a_flag_that_nobody_knows_may_have_meant_is_said() -> None:
+    text = convert("draino", "--config-name prod KernelDeadlock")
+    assert "prod behind it was taken for a condition" in text
+    assert set(checked(text)) == {"prod", "kernel-deadlock"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [("", True), ("--evict-statefulset-pods", False), ("--skip-drain", False)]
+)
+def test_pods_of_a_stateful_set_are_mentioned_where_draino_would_leave_them(
+    flags: str, *, said: bool
+) -> None:
+    assert ("leaves pods of a StatefulSet" in convert("draino", f"{flags} X")) is said
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "said"),
     [
@@ -147,6 +204,11 @@ def test_arguments_of_draino_may_be_a_list_of_a_deployment() -> None:
         ("draino", "Ready=Maybe", "is none of True"),
         ("draino", "Ready=True,soon", "is no duration"),
         ("draino", "'", "no arguments"),
+        ("draino", "KernelDeadlock --drain-buffer", "--drain-buffer needs a value"),
+        ("draino", "args: KernelDeadlock", "neither a flag nor a condition"),
+        ("draino", "--node-label a=b --node-label a=c X", "given twice, as 'b' and 'c'"),
+        ("draino", "X=True,9999999999h", "longer than"),
+        ("draino", "--node-label =b X", "no key of a label"),
     ],
 )
 def test_what_cannot_be_converted_says_why(kind: str, text: str, said: str) -> None:
@@ -167,6 +229,25 @@ def test_whatever_names_others_use_the_policy_can_be_read(condition: str, reason
     assert clause is not None
     assert clause.type == condition
     assert policy.policy.spec.mode is Mode.DRY_RUN
+
+
+ARGUMENTS = st.lists(
+    st.sampled_from(
+        (
+            *("--node-label", "--node-label=", "--drain-buffer", "--skip-drain", "--x", "--", "-d"),
+            *("a=b", "pool", "10m", "0s", "Ready=Unknown,5m", "X=False", "=", "--max-grace-period"),
+        )
+    )
+)
+
+
+@given(words=ARGUMENTS)
+def test_any_arguments_of_draino_are_converted_or_refused(words: list[str]) -> None:
+    try:
+        made = convert("draino", " ".join(words))
+    except ConvertError:
+        return
+    assert parse_policies(made.encode(), file="converted.yaml").policies
 
 
 @given(text=st.text(max_size=60), kind=st.sampled_from(sorted(FORMATS)))

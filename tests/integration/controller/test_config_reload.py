@@ -6,11 +6,14 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remediator import app
+from remediator.policy.configfile import ConfigFile
 from testbed.api import Json
 
 
@@ -35,6 +38,14 @@ def metric(controller: Replica, name: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{controller.port}/metrics") as answer:
         text = answer.read().decode()
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def ready(controller: Replica) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{controller.port}/readyz").close()
+    except OSError:  # not yet
+        return False
+    return True
 
 
 def in_force(controller: Replica) -> Any:
@@ -151,6 +162,27 @@ def test_a_follower_takes_the_new_one_and_leads_by_it(
     assert site.status()["mode"] == "Enforce"
     site.says(node, 79)
     site.wait(lambda: site.cordoned(node), "the cordon")
+
+
+def test_a_new_leader_reads_its_configuration_once_more(
+    site: Site, run: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that the follower has not looked at yet counts from its first moment as leader."""
+    monkeypatch.setattr(app, "ConfigFile", partial(ConfigFile, poll=3600.0))
+    node = site.node()
+    site.says(node)
+    first = run(identity="one")
+    site.wait(lambda: site.status().get("leader") == "one", "the first leader")
+    second = run(identity="two")
+    site.wait(lambda: ready(second), "a follower that waits for the lease")
+    site.config("DryRun")
+
+    first.stop()
+    site.wait(lambda: site.status().get("leader") == "two", "the second leader")
+    assert site.status()["mode"] == "DryRun"
+    site.says(node, 79)
+    site.wait(lambda: (site.status_of(node) or {}).get("phase") == "in-session", "dry-run's plan")
+    assert not site.cordoned(node)
 
 
 def test_policies_that_the_new_one_does_not_fit_stay_and_are_named(

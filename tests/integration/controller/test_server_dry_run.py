@@ -58,8 +58,9 @@ def dry_requests(site: Site) -> list[str]:
     for entry in site.cluster.plane.audit_entries():
         if entry["user"]["username"] == account and "responseStatus" in entry:
             about = entry.get("objectRef", {})
-            options = json.dumps(entry.get("requestObject", {}).get("deleteOptions", {}))
-            if "dryRun=All" in entry["requestURI"] or "dryRun" in options:
+            body = entry.get("requestObject", {})  # of a deletion: its options
+            options = body.get("deleteOptions", body)
+            if "dryRun=All" in entry["requestURI"] or options.get("dryRun") == ["All"]:
                 sub = f"/{about['subresource']}" if "subresource" in about else ""
                 found.append(f"{entry['verb']} {about['resource']}{sub}")
     return found
@@ -207,6 +208,30 @@ def test_a_budget_that_holds_a_pod_is_reported(site: Site, run: Callable[..., Re
     assert "0 of 1 pods would be evicted; 1 held by a PodDisruptionBudget" in said
     assert pod in said
     assert "deletionTimestamp" not in site.cluster.pod(pod)["metadata"]
+
+
+def test_a_pod_that_would_be_deleted_is_asked_about_and_stays(
+    site: Site, run: Callable[..., Replica]
+) -> None:
+    apply(
+        site.cluster.api,
+        relocated(
+            read(DEPLOY / "controller" / "optional" / "drain-delete.yaml"), site.cluster.namespace
+        ),
+    )
+    dry(site)
+    rule = {"deleteAfter": {"timeout": "0s"}, "despite": ["unmanaged"]}
+    site.policy(steps=[{"cordon": {}}, {"drain": {"pods": [rule]}}])
+    node = site.node()
+    pod = site.cluster.create_pod(node=node, running=True)
+    site.says(node)
+    controller = run()
+    before = site.cluster.pod(pod)
+    site.says(node, 79)
+
+    site.wait(lambda: "delete pods" in dry_requests(site), "the question")
+    site.wait(lambda: answers(controller).get(("drain", "accepted")) == 2, "patch and deletion")
+    assert site.cluster.pod(pod) == before
 
 
 def test_the_client_dry_run_asks_nothing(site: Site, run: Callable[..., Replica]) -> None:

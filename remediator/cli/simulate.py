@@ -182,9 +182,14 @@ def _explained(
     one: Explained, decisions: Sequence[Decision], now: float, *, brief: bool
 ) -> Iterator[str]:
     yield ""
-    if one.not_asked:
+    if one.not_asked and not one.holding:
         yield f"{one.policy} ({one.mode}): is not about this node: {one.not_asked}"
         return
+    if one.not_asked:
+        yield (
+            f"{one.policy} ({one.mode}): begins nothing here: {one.not_asked};"
+            " its session goes on whatever its labels"
+        )
     yield f"{one.policy} ({one.mode}): {_verdict(one)}"
     if brief and not one.match.holds and not one.match.reasons:
         yield from (line for told in one.clauses if told.asked for line in _clause(told, now))
@@ -268,6 +273,7 @@ def _explained_as_json(
                 "matches": one.match.holds and not one.not_asked,
                 "answer": one.match.answer.name.lower(),
                 "notAsked": one.not_asked,
+                "inSession": one.holding,
                 "reasons": list(one.match.reasons),
                 "nextLook": one.match.next_look,
                 "clauses": [

@@ -13,6 +13,7 @@ from typing import Any, Final
 from remediator.decide.answer import Answer, Match
 from remediator.decide.facts import ClusterFacts, NodeFacts
 from remediator.decide.match import match, match_entry
+from remediator.decide.session import Session
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import Location, format_path
 from remediator.policy.selector import selector_matches
@@ -42,13 +43,18 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One policy and one node. ``not_asked``: why it is no question at all; "" if it is."""
+    """One policy and one node.
+
+    ``not_asked``: why it begins nothing here, whatever is true; "" if it may. ``holding``: a
+    session of the node holds this policy all the same, and goes on.
+    """
 
     policy: str
     mode: str
     match: Match
     clauses: tuple[Told, ...]
     not_asked: str
+    holding: bool = False
 
 
 def explain(
@@ -61,8 +67,10 @@ def explain(
         for index, entry in enumerate(policy.spec.when)
         for one in _entry(("when", index), entry, facts, around, now, depth=0)
     )
+    session = facts.session
+    holding = isinstance(session, Session) and session.hold(policy.name) is not None
     reason = _not_asked(policy, facts)
-    return Explained(policy.name, policy.spec.mode.value, found, told, reason)
+    return Explained(policy.name, policy.spec.mode.value, found, told, reason, holding)
 
 
 def _not_asked(policy: RemediationPolicy, facts: NodeFacts) -> str:

@@ -1,4 +1,4 @@
-"""The shipped policies pass their tests, each has some, and together they cover the faults."""
+"""Shipped policies and examples pass their tests, each has some, and they cover the faults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ from remediator.policy.load import find_files, load_policies
 from remediator.policy.model import Mode
 
 
-POLICIES = Path(__file__).parents[3] / "policies"
-FILES = sorted(POLICIES.glob("*.test.yaml"))
+ROOT = Path(__file__).parents[3]
+POLICIES = ROOT / "policies"
+EXAMPLES = ROOT / "examples" / "policies"
+JOBS = ROOT / "examples" / "jobs"
+FOLDERS = (POLICIES, EXAMPLES)
+FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.test.yaml"))
 DECODED = {74, *range(144, 151), 154}
 """By condition, since their code alone says too little."""
 
@@ -24,7 +28,7 @@ DECODED = {74, *range(144, 151), 154}
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".test.yaml"))
 def test_a_shipped_policy_passes_its_tests(path: Path) -> None:
     given = parse_tests(path.read_bytes(), file=path.name)
-    results = run_file(given, load_policies([POLICIES / name for name in given.policies]))
+    results = run_file(given, load_policies([path.parent / name for name in given.policies]))
     assert results
     failed = [line for one in results if not one.passed for line in failed_lines(one)]
     assert not failed, "\n".join(failed)
@@ -32,7 +36,7 @@ def test_a_shipped_policy_passes_its_tests(path: Path) -> None:
 
 def test_every_policy_has_tests() -> None:
     tested = {path.name.replace(".test.yaml", ".yaml") for path in FILES}
-    assert {path.name for path in find_files([POLICIES])} == tested
+    assert {path.name for path in find_files(FOLDERS)} == tested
 
 
 def test_every_test_file_fires_misses_and_runs_dry() -> None:
@@ -42,6 +46,16 @@ def test_every_test_file_fires_misses_and_runs_dry() -> None:
         assert any(case.expect.steps for case in cases), path.name
         assert any(case.quiet for case in cases), path.name
         assert any(case.mode == "DryRun" for case in cases), path.name
+
+
+def test_the_examples_run_jobs_that_there_are() -> None:
+    """They change nothing before somebody says so, and name templates of `examples/jobs`."""
+    names = set()
+    for policy in load_policies([EXAMPLES]):
+        assert policy.spec.mode is Mode.DRY_RUN
+        names |= {step.job.template for step in policy.spec.steps if step.job}
+    assert names == {"reboot", "gpu-reset"}
+    assert all((JOBS / f"{name}.yaml").is_file() for name in names)
 
 
 def test_every_fault_that_the_catalogue_calls_fatal_has_a_policy() -> None:

@@ -14,11 +14,13 @@ from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
 from remediator.policy.schema import json_schema
 from remediator.policy.steps import ACTIONS
+from remediator.policy.templates import Template
 
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = find_files([ROOT / "policies"])
+SHIPPED = find_files([ROOT / "policies", ROOT / "examples" / "policies"])
 EXAMPLE = ROOT / "examples" / "remediator-config.yaml"
+JOBS = ROOT / "examples" / "jobs"
 VALIDATOR = Draft202012Validator(json_schema())
 CONFIG_VALIDATOR = Draft202012Validator(json_schema("RemediatorConfig"))
 
@@ -35,7 +37,9 @@ def test_the_schema_is_a_schema(kind: str) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_policy_is_valid_safe_and_explained(path: Path) -> None:
     VALIDATOR.validate(read(path.read_text()))
-    (policy,) = load_policies([path], cluster=load_config(EXAMPLE))
+    templates = {path.stem: Template(file=str(path)) for path in JOBS.glob("*.yaml")}
+    cluster = load_config(EXAMPLE).model_copy(update={"templates": templates})
+    (policy,) = load_policies([path], cluster=cluster)
     assert policy.name == path.stem
     assert policy.spec.mode is Mode.DRY_RUN
     comment = path.read_text().partition("apiVersion")[0]

@@ -7,8 +7,8 @@ Invariants:
   a time, so that a storm's cordons do not wait for the making of their records.
 - Where the kind or the permission is missing, the view is off: that is said once, and looked at
   again every `RETRY_SECONDS`.
-- One write at a time, and a pause after each: a storm of sessions is recorded minutes later, and
-  costs the API server no more than `PACE_SECONDS` allows.
+- One write at a time, and a pause after each, the longer the more the API server has to do: a storm
+  of sessions is recorded minutes later, and costs it no more than `PACE_SECONDS` and `YIELD` allow.
 - A new leader goes on with what the objects say; what ended while nobody looked is closed as
   Unknown.
 """
@@ -49,13 +49,16 @@ from remediator.record.remediation import (
 
 
 PACE_SECONDS: Final = 0.05
+YIELD: Final = 5.0
+"""So many times longer than a write took is the pause after it."""
+MAX_PAUSE_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 300.0
 PRUNE_SECONDS: Final = 600.0
 GRACE_SECONDS: Final = 60.0
 """That the mirror of nodes may be behind our own writes."""
 MAX_WAITING: Final = 5000
 """Records that are not written yet; the oldest ended ones are dropped first."""
-MAX_TOLD: Final = 2000
+MAX_TOLD: Final = 4000
 """News that is not worked in yet; beyond it the oldest is, at once."""
 TAKEN_IN_AT_ONCE: Final = 8
 """News worked in for each write: more than one session makes, so that a storm's writes join."""
@@ -132,8 +135,10 @@ class Chronicle:
         self._tell(partial(self._written_to, patch, facts, self._now()))
 
     def _tell(self, news: Callable[[], None]) -> None:
+        if self.off:
+            return  # whoever takes over when there is a view again reads the sessions
         self._told.append(news)
-        self._take_in(len(self._told) - (0 if self.off else MAX_TOLD))
+        self._take_in(len(self._told) - MAX_TOLD)
         self._changed.set()
 
     # -- working it in ------------------------------------------------------------------------
@@ -180,9 +185,8 @@ class Chronicle:
             self._open.pop(uid, None)
         else:
             self._open[uid] = record
-        if not self.off or not record.ended:
-            self._waiting[record.name] = record
-            self._shed()
+        self._waiting[record.name] = record
+        self._shed()
 
     def _shed(self) -> None:
         if len(self._waiting) > MAX_WAITING:
@@ -226,8 +230,8 @@ class Chronicle:
         if not self.off:
             _log.warning("remediations_off", reason=str(error))
         self.off = str(error)
-        self._take_in(len(self._told))
-        self._waiting = {one.name: one for one in self._open.values()}
+        for kept in (self._told, self._ending, self._open, self._waiting):
+            kept.clear()
         await self._sleep(RETRY_SECONDS)
 
     async def _take_over(self) -> None:
@@ -260,9 +264,11 @@ class Chronicle:
     async def _write_all(self) -> None:
         while self._told or self._waiting:
             self._take_in(TAKEN_IN_AT_ONCE)
+            began = self._now()
             if self._waiting:
                 await self._write_one()
-            await self._sleep(PACE_SECONDS)
+            pause = max(PACE_SECONDS, YIELD * (self._now() - began))
+            await self._sleep(min(pause, MAX_PAUSE_SECONDS))
         self._close_lost()
         await self._prune()
         self._backoff.reset()

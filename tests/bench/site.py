@@ -26,6 +26,7 @@ from node_agent.contract import (
 )
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
+from testbed.manifests import install_crds
 from testbed.processes import Child
 
 
@@ -78,6 +79,7 @@ class Site:
             self.cluster = Cluster(self.plane, prefix="gpu-")
             self.cluster.install()
             self.cluster.install_admission()
+            install_crds(self.cluster.api)
             self.controller_token = self.cluster.controller_token()
         except BaseException:
             self.plane.stop()

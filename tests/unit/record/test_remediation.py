@@ -1,6 +1,7 @@
 """The record of a session, and the task that writes it, on an API server of paper."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from remediator.kube.access import access_of
 from remediator.kube.custom import CustomObject
 from remediator.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, Unreachable
 from remediator.policy.cluster import Remediations
-from remediator.record.chronicle import MAX_TOLD, MAX_WAITING, RETRY_SECONDS, Chronicle
+from remediator.record.chronicle import MAX_TOLD, MAX_WAITING, RETRY_SECONDS, YIELD, Chronicle
 from remediator.record.remediation import MAX_HOLDS, begin, follow, hold, name_of, written
 
 
@@ -91,9 +92,12 @@ class Server:
         self.objects: dict[str, dict[str, Any]] = {}
         self.refuse: ApiError | None = None
         self.calls: list[str] = []
+        self.busy: Callable[[], None] = lambda: None
+        """Called by every call."""
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
+        self.busy()
         if self.refuse is not None:
             raise self.refuse
 
@@ -129,6 +133,7 @@ class Scene:
         self.server = server or Server()
         self.nodes = list(nodes)
         self.now = AT + 100
+        self.paused = 0.0
         self.chronicle = Chronicle(
             objects=self.server,
             kept=Remediations(keep=keep),
@@ -139,7 +144,11 @@ class Scene:
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.paused += seconds
         await asyncio.sleep(0)
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
 
     async def settle(self, turns: int = 200) -> None:
         task = asyncio.create_task(self.chronicle.run())
@@ -289,6 +298,32 @@ async def test_without_kind_or_permission_the_view_is_off_and_comes_back(
     await scene.settle()
     assert not scene.chronicle.off
     assert scene.status()["phase"] == "Running"
+
+
+async def test_a_busy_api_server_is_asked_less_often() -> None:
+    scene = Scene()
+    scene.server.busy = lambda: scene.passes(0.5)
+    for uid in ("u1", "u2"):
+        one = session(uid, step=1)
+        scene.chronicle.written_to(patch(one, uid=uid), facts(None, uid=uid))
+        scene.nodes.append(facts(one, uid=uid))
+    await scene.settle()
+    busy = 4 * 0.5  # an object and its status, twice
+    assert scene.paused == pytest.approx(busy * YIELD)
+
+
+async def test_while_the_view_is_off_nothing_is_kept_for_it() -> None:
+    scene = Scene(facts(session(step=1)))
+    scene.server.refuse = NotFound(access_of("GET", "/apis/x/y/remediations"))
+    scene.chronicle.written_to(patch(session(step=1)), facts(None))
+    await scene.settle(20)
+    whole_life(scene)  # of another session meanwhile
+    assert not scene.chronicle._told
+    assert not scene.chronicle._open
+    scene.server.refuse = None
+    await scene.settle()
+    assert scene.server.objects.keys() == {"u1-1"}
+    assert scene.status()["phase"] == "Running"  # as its node says
 
 
 async def test_an_api_server_that_is_away_costs_nothing_but_time() -> None:

@@ -63,6 +63,14 @@ _BOUNDS: Final = {
     "too_short": ("min_length", "this list is empty", "it needs at least {} entry"),
 }
 _SHOWN: Final = 60
+_SYNONYMS: Final = {
+    "onTimeout": "onFailure",
+    "onError": "onFailure",
+    "onFail": "onFailure",
+    "deadline": "timeout",
+    "retries": "maxAttempts",
+}
+"""Words of other programs, and ours."""
 _MAX_HOMES: Final = 3
 """Places named for a key: those nearest to the top. Entries that nest have the same keys again."""
 
@@ -114,15 +122,42 @@ def _unknown_key(document: Document, model: type[BaseModel], at: Location) -> Pr
     place = document.find(at).key
     where = format_path(at[:-1]) or "the document"
     message = f"unknown key {key} in {where}"
-    meant = closest(key, known)
+    nearby = _nearby(document, model, at, _SYNONYMS.get(key, key))
+    meant = "" if nearby else closest(key, known)
     homes = [] if meant else sorted(_homes(model, key), key=_depth)[:_MAX_HOMES]
-    if meant:
+    if nearby:
+        fix = nearby
+    elif meant:
         fix = f"did you mean {meant}?"
     elif homes:
         fix = f"it belongs in {' or '.join(homes)}"
     else:
         fix = f"keys here: {', '.join(known)}" if known else "it takes no keys"
     return document.problem(place, message, at=at, fix=fix)
+
+
+def _nearby(document: Document, model: type[BaseModel], at: Location, word: str) -> str:
+    """Say where a key belongs that stands one level too deep or too high; "" if it does not."""
+    inside = at[:-1]
+    here = model_at(model, inside)
+    if own := _same(word, field_names(here)):
+        return f"did you mean {own}?"
+    name, over = _enclosing(model, inside)
+    nests = here is not None and over is not None and issubclass(over, here)
+    if not nests and (above := _same(word, field_names(over))):
+        return f"write {above} beside {name}, not in it"
+    written = document.find(inside).data()
+    for name, value in written.items() if isinstance(written, dict) else ():
+        child = model_at(model, (*inside, name))
+        if isinstance(value, dict) and (below := _same(word, field_names(child))):
+            return f"it belongs in {name}: `{name}: {{{below}: ...}}`"
+    return ""
+
+
+def _enclosing(model: type[BaseModel], at: Location) -> tuple[str | int, type[BaseModel] | None]:
+    """Return the key under which a mapping stands, itself or in a list, and that key's model."""
+    keys = [place for place, part in enumerate(at) if isinstance(part, str)]
+    return (at[keys[-1]], model_at(model, at[: keys[-1]])) if keys else ("", None)
 
 
 def _missing_key(document: Document, model: type[BaseModel], at: Location) -> Problem:
@@ -207,6 +242,11 @@ def closest(word: str, known: Sequence[str]) -> str:
         return folded[_fold(word)]
     near = difflib.get_close_matches(_fold(word), list(folded), n=1, cutoff=0.7)
     return folded[near[0]] if near else ""
+
+
+def _same(word: str, known: Sequence[str]) -> str:
+    """Return the known word that differs by case, `_` and `-` at most; "" if there is none."""
+    return next((name for name in known if _fold(name) == _fold(word)), "")
 
 
 def _fold(word: str) -> str:

@@ -240,6 +240,12 @@ class Executor:
             self._came_to(self._real, work.node, outcome)
             self._queue.add(work.node)
 
+    def work_stands(self, work: Work, line: str) -> None:
+        """Keep how a piece of work stands, for when its time is up: no reason for a decision."""
+        if self._fleet.get(work.node) is not None:
+            said = Outcome(key=work.key, delivered=False, pending=True, note=line)
+            self._came_to(self._real, work.node, said)
+
     def _pretend_patch(self, patch: PatchNode, facts: NodeFacts, now: float) -> None:
         before = self.overlay.view(facts)
         if not self.overlay.apply(patch, facts, now=now):
@@ -358,7 +364,10 @@ class Executor:
 
     def _came_to(self, side: Side, name: str, outcome: Outcome) -> None:
         """Keep an outcome for the next decisions, as long as the node is there; bounded."""
+        known = outcome.key in side.outcomes
         side.outcomes[outcome.key] = outcome
+        if known:
+            return
         told = self._told.setdefault(name, [])
         told.append((side.dry_run, outcome.key))
         if len(told) > OUTCOMES_PER_NODE:

@@ -77,7 +77,7 @@ class Works:
     Args:
         workers: by action.
         ended: told of an outcome.
-        news: told that a progress line changed.
+        said: told of each new progress line.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Works:
         *,
         workers: Mapping[str, Worker],
         ended: Callable[[Work, Outcome], None],
-        news: Callable[[], None] = lambda: None,
+        said: Callable[[Work, str], None] = lambda _work, _line: None,
     ) -> None:
         self._workers = workers
         self._ended = ended
-        self._news = news
+        self._said = said
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted: dict[str, dict[str, Work]] = {}
         self._finished: set[str] = set()
@@ -203,4 +203,4 @@ class Works:
         line = line[:MAX_PROGRESS]
         if work.key in self._tasks and self._progress.get(work.key) != line:
             self._progress[work.key] = line
-            self._news()
+            self._said(work, line)

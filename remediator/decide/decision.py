@@ -212,11 +212,12 @@ class Decision:
 class Outcome:
     """What became of a message, event or work: results that the next plan takes in.
 
-    Of work there is one only when it ended: done (``delivered``), failed, or, once its worker has
-    looked behind the deadline, not ended in time (``late``).
+    Of work: it ended well (``delivered``), failed, or, once its worker has looked behind the
+    deadline, not in time (``late``); or it goes on (``pending``), and ``note`` says how it stands.
     """
 
     key: str
     delivered: bool
     note: str = ""
     late: bool = False
+    pending: bool = False

@@ -211,7 +211,8 @@ def _evictions_stopped(
     Other work is seen through: half a reset is none.
     """
     stop = stopped(hold.policy, draft.facts.uid, draft.ledger) if step.drain is not None else None
-    if stop is None or message_key(session, hold, hold.step) in outcomes:
+    known = outcomes.get(message_key(session, hold, hold.step))
+    if stop is None or (known is not None and not known.pending):
         return False
     draft.hold(stop._replace(reason=f"no further eviction, {stop.reason}"))
     draft.suspend(hold.policy)
@@ -236,13 +237,14 @@ def _resumed(draft: Draft, hold: PolicyHold) -> PolicyHold:
 def _result(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> tuple[Result | None, str]:
     """Return how the work ended, and a note for the record; None while it goes on."""
     outcome = _outcome(draft, work, outcomes)
-    if outcome is not None and outcome.delivered:
-        return Result.DONE, outcome.note
-    if outcome is not None and not outcome.late:
-        return Result.FAILED, outcome.note or "it failed"
-    if outcome is not None or draft.now >= _late_at(draft, work):
+    ended = outcome if outcome is not None and not outcome.pending else None
+    if ended is not None and ended.delivered:
+        return Result.DONE, ended.note
+    if ended is not None and not ended.late:
+        return Result.FAILED, ended.note or "it failed"
+    if ended is not None or draft.now >= _late_at(draft, work):
         said = f"it did not end within {format_duration(work.spec.limit)}"
-        known = outcome.note if outcome is not None else ""
+        known = outcome.note if outcome is not None else ""  # at the deadline: who is in the way
         return Result.TIMED_OUT, f"{said}: {known}" if known else said
     return None, ""
 

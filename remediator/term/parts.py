@@ -22,7 +22,7 @@ from remediator.act.server_dry_run import ServerDryRun
 from remediator.act.side import Side
 from remediator.act.work import Worker, Works
 from remediator.act.workers import make_workers
-from remediator.decide.decision import Effect
+from remediator.decide.decision import Effect, Work
 from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.topics import Topics
 from remediator.engine import Engine
@@ -88,6 +88,11 @@ def make_parts(
         changed=messages_changed,
         now=has.clock.now,
     )
+
+    def said(work: Work, line: str) -> None:
+        executor.work_stands(work, line)
+        news()
+
     works = Works(
         workers={"drain": drains}
         | make_workers(
@@ -100,7 +105,7 @@ def make_parts(
             called=audit_call,
         ),
         ended=lambda work, outcome: executor.work_ended(work, outcome),  # noqa: PLW0108 - as above
-        news=news,
+        said=said,
     )
     server = None
     if has.cluster.dry_run is DryRun.SERVER:

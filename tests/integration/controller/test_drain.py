@@ -164,6 +164,12 @@ def test_a_partial_drain_is_a_failed_one(site: Site, run: Callable[..., Replica]
     site.says(node, 79)
 
     site.wait(lambda: ("drain", "timed-out") in results(site, node), "the deadline")
+    session = site.session(node)
+    assert session is not None
+    (late,) = [one for one in session["holds"][0]["results"] if one["result"] == "timed-out"]
+    assert late["note"].startswith("it did not end within 2s: 0 of 1 pods gone")
+    assert pod in late["note"], "who is in the way is said"
+    assert "db-budget" in late["note"]
     assert status_of(site, node, "Drained") != "True"
     assert "deletionTimestamp" not in site.cluster.pod(pod)["metadata"]
 

@@ -67,10 +67,11 @@ class Bench:
         self.works = Works(
             workers={"job": self.patient},
             ended=lambda _, outcome: self.ended.append(outcome),
-            news=self.tell,
+            said=self.tell,
         )
 
-    def tell(self) -> None:
+    def tell(self, work: Work, line: str) -> None:
+        assert self.works.progress[work.key] == line
         self.news += 1
 
 

@@ -492,6 +492,17 @@ def test_a_worker_that_has_looked_behind_the_deadline_says_that_it_is_late() -> 
     assert late.note == "it did not end within 10m: there is no Job"
 
 
+def test_how_work_stood_at_its_deadline_is_said() -> None:
+    made = until(bench({"cordon": {}}, DRAIN), "drain")
+    work, left = made.works["drain"], "1 held by a PodDisruptionBudget: team/db"
+    made.outcomes[work.key] = Outcome(key=work.key, delivered=False, pending=True, note=left)
+    made.one(seconds=1.0)
+    assert set(made.works) == {"drain"}, "what is under way has not failed"
+    made.one(seconds=work.deadline - made.now)
+    assert results(made)[-1] == ("drain", "timed-out")
+    assert hold(made).results[-1].note == f"it did not end within 30m: {left}"
+
+
 def test_work_that_was_suspended_is_looked_at_before_it_may_be_late() -> None:
     made = until(bench({"cordon": {}}, JOB), "job")
     made.one(seconds=10 * MINUTE - 1.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remediator.decide.core import World
 from remediator.decide.session import Session
-from tests.property.cases import TIMES
+from tests.property.cases import cases
 from tests.unit.decide.build import Bench, ledger, node, policies, policy, xid
 
 
@@ -98,7 +98,7 @@ class Play:
                 self.taken.append(self.bad.pop(name))
 
 
-@settings(max_examples=300 * TIMES)
+@settings(max_examples=cases(300))
 @given(world=st.sampled_from(World), turns=turns)
 def test_no_more_than_is_believable_is_taken_out_of_service_within_a_window(
     world: World, turns: list[tuple[Any, ...]]

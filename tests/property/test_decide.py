@@ -39,7 +39,7 @@ from remediator.decide.requests import Request, Verb
 from remediator.decide.session import Session, Taint, decode_session, encode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode
-from tests.property.cases import TIMES
+from tests.property.cases import cases
 from tests.unit.decide.build import alert, cluster, node, policies, policy, written, xid
 
 
@@ -605,5 +605,5 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
 
 
 # 15,000 turns of events in CI, each followed by all that must hold.
-Cluster.TestCase.settings = settings(max_examples=300 * TIMES, stateful_step_count=50)
+Cluster.TestCase.settings = settings(max_examples=cases(300), stateful_step_count=50)
 TestCluster = Cluster.TestCase

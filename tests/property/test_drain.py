@@ -19,6 +19,7 @@ from remediator.act.drain.replies import Attempt, Reply, attempt
 from remediator.act.drain.report import Progress, line, lines
 from remediator.kube.pods import MIRROR_ANNOTATION, Owner, Pod
 from remediator.policy.drain import Drain
+from tests.property.cases import cases
 
 
 KINDS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
@@ -166,7 +167,7 @@ def test_later_orders_and_strict_hold_everybody_else(
         assert asked == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(
     many_pods,
     drains(),

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError
 from remediator.act.outbox import Outbox, Report
 from remediator.decide.decision import SendMessage
+from tests.property.cases import cases
 
 
 CHANNELS = ("a", "b")
@@ -52,7 +53,7 @@ class Unreliable:
             raise RuntimeError(what)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(
     messages=messages,
     scripts=st.fixed_dictionaries(

@@ -12,7 +12,7 @@ from remediator.decide.decision import Outcome
 from remediator.decide.requests import Request, Verb
 from remediator.decide.room import MAX_WRITTEN, cut
 from remediator.decide.session import Session, decode_history, decode_session, encode, encode_text
-from tests.property.cases import TIMES
+from tests.property.cases import cases
 from tests.unit.decide.build import Bench, ledger, node, policy, xid
 
 
@@ -44,7 +44,7 @@ def check(made: Bench, keys: set[str]) -> None:
         keys.add(work.key)
 
 
-@settings(max_examples=60 * TIMES, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(st.permutations(STEPS), min_size=1, max_size=8), moves)
 def test_no_sequence_of_requests_makes_it_too_long(
     steps: Sequence[Sequence[dict[str, Any]]], moves: list[tuple[str, int]]

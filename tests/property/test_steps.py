@@ -21,7 +21,7 @@ from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.requests import Approval, Request, Verb
 from remediator.decide.session import HoldState, PolicyHold, Result, Session, decode_session, encode
 from remediator.decide.work import LOOK_FIRST, under_way
-from tests.property.cases import TIMES
+from tests.property.cases import cases
 from tests.unit.decide.build import (
     GPU,
     cluster,
@@ -355,4 +355,4 @@ def replace_boot(fault: Any, boot_id: str) -> Any:
 
 
 TestNode = Node.TestCase
-TestNode.settings = settings(max_examples=250 * TIMES, stateful_step_count=40, deadline=None)
+TestNode.settings = settings(max_examples=cases(250), stateful_step_count=40, deadline=None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remediator.decide.ledger import Ledger, LedgerState, Pause
 from remediator.decide.session import HoldState
 from remediator.decide.work import LOOK_FIRST
-from tests.property.cases import TIMES
+from tests.property.cases import cases
 from tests.unit.decide.build import Bench, ledger, node, policy, xid
 
 
@@ -36,7 +36,7 @@ def another_leader(made: Bench, *, saved: bool) -> None:
     made.see(*made.nodes.values())
 
 
-@settings(max_examples=300 * TIMES, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(moves)
 def test_no_deadline_is_judged_too_early_or_never(moves: list[str | float]) -> None:
     guards = ledger(budgets=[{"maxUnavailable": "100%", "per": "cluster"}], rates={"job": "9/1m"})

@@ -23,6 +23,7 @@ from node_agent.contract import (
     encode_report,
     worst_first,
 )
+from tests.property.cases import cases
 
 
 TIMES = st.datetimes(
@@ -62,7 +63,7 @@ def test_what_fits_comes_back_whole(faults: tuple[Fault, ...]) -> None:
     assert report.boot_id == "b"
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(MANY)
 def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> None:
     text = encode_report(faults, boot_id="b")
@@ -78,7 +79,7 @@ def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> N
     assert len(text.encode()) <= MAX_BYTES or by_severity.keys() <= {Severity.FATAL}
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(MANY)
 def test_information_goes_before_warnings(faults: tuple[Fault, ...]) -> None:
     report = decode_report(encode_report(faults, boot_id=""))

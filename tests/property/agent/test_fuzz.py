@@ -1,8 +1,8 @@
 """Broken input by the hundred thousand: nothing raises, and what is read is within its bounds.
 
 Real lines and answers are spoiled at random (from a seed, so that a failure comes again). An
-ordinary run takes a few seconds; ``make fuzz`` reads 10^6 lines and 10^5 answers, and
-``FUZZ_SEED`` chooses other ones.
+ordinary run takes a few seconds; ``CASES=10`` (as in ``make fuzz``) reads 10^6 lines and 10^5
+answers, and ``FUZZ_SEED`` chooses other ones.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from node_agent.xid.catalogue import load_catalogue
 from node_agent.xid.episodes import DEFAULT_CAPACITY, EpisodeCounter
 from node_agent.xid.parse import MAX_MESSAGE, XidReport, parse
 from testbed.podresources import KubeletSocket, pod, response
+from tests.property.cases import cases
 from tests.unit.agent.attribution.builders import DEVICES, GPU0, GPU2, MIG0
 
 
-LINES: Final = int(os.environ.get("FUZZ_LINES", "100000"))
+LINES: Final = cases(100_000)
 SEED: Final = int(os.environ.get("FUZZ_SEED", "1"))
 ANSWERS: Final = LINES // 10
 CALLS: Final = max(50, LINES // 5000)
 CATALOGUE = load_catalogue()
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(3600)]
 NOW = Moment(wall=1_800_000_000.0, boot=1_000_000.0)
 PCI = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])?", re.ASCII)
 GOOD = [

@@ -28,6 +28,7 @@ from node_agent.xid.assemble import LineAssembler
 from node_agent.xid.catalogue import load_catalogue
 from node_agent.xid.episodes import EPISODE_WINDOW_SECONDS, EpisodeCounter, FaultKey
 from node_agent.xid.parse import parse
+from tests.property.cases import cases
 
 
 CATALOGUE = load_catalogue()
@@ -160,7 +161,7 @@ async def follow_once(path: Path, boot_id: Path, resume: Position | None) -> lis
     return batches
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(25))
 @given(
     log=logs(),
     cuts=st.lists(st.integers(0, 1 << 20), max_size=4),

@@ -24,6 +24,7 @@ from remediator.kube.errors import ApiError, Gone, ServerError, Unreachable
 from remediator.kube.objects import Node
 from remediator.kube.reflector import Reflector, ReflectorTimings
 from remediator.kube.store import Store
+from tests.property.cases import cases
 
 
 ACCESS = access_of("GET", "/api/v1/nodes")
@@ -201,7 +202,7 @@ async def run(script: list[tuple[str, str]], seed: int) -> None:
 
 @pytest.mark.looptime
 @settings(
-    max_examples=60,
+    max_examples=cases(60),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(script=steps, seed=st.integers(0, 1000))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remediator.kube.workqueue import WorkQueue
+from tests.property.cases import cases
 
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
@@ -62,5 +63,5 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.owed - self.taken)
 
 
-QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+QueueMachine.TestCase.settings = settings(max_examples=cases(60), stateful_step_count=30)
 TestQueue = QueueMachine.TestCase

@@ -31,6 +31,7 @@ from remediator.lab.run import Lab
 from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
+from tests.property.cases import cases
 from tests.unit.engine.test_engine import Records, World_
 
 
@@ -275,7 +276,7 @@ def facts_of(it: World_, name: str, *, dry_run: bool) -> NodeFacts:
     return it.executor.overlay.view(facts) if dry_run else facts
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(script=events)
 def test_the_lab_and_the_engine_agree(script: list[tuple[int, str, str]]) -> None:
     with capture_logs(), asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:

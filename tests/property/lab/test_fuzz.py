@@ -15,8 +15,10 @@ from remediator.cli.testing import run_file
 from remediator.lab.file import parse_tests
 from remediator.policy.load import load_policies
 from remediator.policy.problems import PolicyError
+from tests.property.cases import cases
 
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(3600)]
 POLICIES = Path(__file__).parents[3] / "policies"
 SHIPPED = load_policies([POLICIES])
 TEXT = (POLICIES / "gpu-fallen-off-bus.test.yaml").read_text(encoding="utf-8")
@@ -79,7 +81,7 @@ entries = st.builds(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 @given(timeline=st.lists(entries, max_size=10), agent=st.booleans())
 def test_every_timeline_is_played(timeline: list[dict[str, Any]], *, agent: bool) -> None:
     about_all = {"pause", "resume", "restart", "breakerReset", "channel", "policy", "work"}
@@ -101,7 +103,7 @@ def test_every_timeline_is_played(timeline: list[dict[str, Any]], *, agent: bool
     assert result.played is not None
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(
     at=st.integers(0, len(TEXT)),
     length=st.integers(0, 30),

@@ -21,6 +21,7 @@ from remediator.lab.timeline import Timeline, What
 from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
+from tests.property.cases import cases
 from tests.property.lab.test_agrees_with_engine import START, changed, node_of
 
 
@@ -120,7 +121,7 @@ def plan_of(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
     return sorted(rows)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(given=st.lists(specs, min_size=1, max_size=2), script=events)
 def test_dry_run_plans_as_enforce_does(
     given: list[dict[str, Any]], script: list[tuple[int, str, str]]
@@ -165,7 +166,7 @@ comings_and_goings = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(60))
 @given(given=st.lists(leaving, min_size=1, max_size=2), script=comings_and_goings)
 def test_what_an_ended_session_leaves_behind_takes_its_place_in_dry_run_too(
     given: list[dict[str, Any]], script: list[tuple[int, str, str]]

@@ -17,6 +17,7 @@ from remediator.lab.run import Lab
 from remediator.lab.tape import TapeError, decode, encode_change, encode_header
 from remediator.lab.timeline import Timeline, What
 from remediator.policy.cluster import ClusterSpec
+from tests.property.cases import cases
 from tests.property.lab.test_agrees_with_engine import changed, node_of, policies, times
 
 
@@ -139,7 +140,7 @@ def steps(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
     return [(round(one.at, 2), one.node, one.policy, one.name, one.result) for one in found]
 
 
-@settings(max_examples=80)
+@settings(max_examples=cases(80))
 @given(script=events)
 def test_a_recording_replays_as_it_went(script: list[tuple[int, str, str]]) -> None:
     """Our own cordons and sessions are in the recording, and are not taken for people's."""

@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -26,10 +27,13 @@ from remediator.policy.quantities import format_duration
 from remediator.policy.reload import PolicySet, fold
 from remediator.policy.steps import OnFailure
 from remediator.policy.windows import DAYS
+from tests.property.cases import cases
+from tests.property.spoil import damaged
 
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = [path.read_bytes() for path in sorted((ROOT / "policies").glob("*.yaml"))]
+CONFIG = (ROOT / "examples" / "remediator-config.yaml").read_text(encoding="utf-8")
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)
 label_keys = st.from_regex(
@@ -262,7 +266,7 @@ def dump(model: RemediationPolicy | RemediatorConfig) -> bytes:
 
 
 # The scanner of ruamel.yaml takes 10 ms a file.
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=cases(40))
 
 
 @FEW
@@ -291,7 +295,9 @@ def survive(data: bytes) -> None:
         assert all(problem.message and render(problem) for problem in problems)
 
 
-@settings(max_examples=200)
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+@settings(max_examples=cases(200))
 @given(
     base=st.sampled_from(SHIPPED),
     edits=st.lists(
@@ -316,6 +322,20 @@ def test_a_damaged_file_gives_problems_and_nothing_worse(
     survive(base)
 
 
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
+@settings(max_examples=cases(100))
+@given(text=damaged([CONFIG]))
+def test_a_damaged_config_gives_problems_and_nothing_worse(text: str) -> None:
+    try:
+        parse_config(text.encode("utf-8", "surrogatepass"), file="c")
+    except PolicyError as error:
+        assert error.problems  # noqa: PT017 - some are read
+        assert all(one.message and render(one) for one in error.problems)  # noqa: PT017
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(3600)
 @given(st.text(alphabet="ab:- \n{}[],&*!|>'\"%@`#?<=~01\t\\", max_size=60))
 def test_any_text_gives_problems_and_nothing_worse(text: str) -> None:
     survive(text.encode())

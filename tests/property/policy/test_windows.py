@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remediator.policy.timetable import is_open, next_opening
 from remediator.policy.windows import DAYS, Window
+from tests.property.cases import cases
 
 
 # Where clocks jump: at night, over midnight, by half an hour, south of the equator, in Ramadan.
@@ -64,7 +65,7 @@ def jump(zone: str, day: str) -> int:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[tuple[Window, ...], int]:
+def moments(draw: st.DrawFn) -> tuple[tuple[Window, ...], int]:
     """Some windows in one zone, or two, and a minute within two days of a jump."""
     zone, day = draw(places)
     other = draw(st.sampled_from([zone, "UTC"]))
@@ -95,8 +96,8 @@ def allowed(given_: tuple[Window, ...], at: float) -> bool:
     return (any(inside) or not inside) and not any(outside)
 
 
-@settings(max_examples=100, deadline=None)
-@given(cases())
+@settings(max_examples=cases(100), deadline=None)
+@given(moments())
 def test_open_and_next_opening_are_what_the_wall_says(case: tuple[tuple[Window, ...], int]) -> None:
     given_, at = case
     minutes = range(at, at + 3 * DAY, MINUTE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from remediator.signals.resolve import Found, NodeIndex, Rules, Subject, resolve
 from tests.unit.signals.test_resolve import RULES, node
 
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(3600)]
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 values: st.SearchStrategy[Any] = st.recursive(
     scalars, lambda one: st.lists(one) | st.dictionaries(st.text(), one), max_leaves=12

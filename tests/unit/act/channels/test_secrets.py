@@ -19,6 +19,7 @@ from remediator.act.channels import make_channels
 from remediator.act.envelope import RefusedError, RetryLaterError
 from remediator.act.outbox import Outbox, Report
 from remediator.policy.channels import Channel
+from tests.property.cases import cases
 from tests.unit.act.channels.conftest import Service, end, envelope, message
 
 
@@ -75,7 +76,7 @@ async def attempt(kind: str, secret: str, status: int, words: str, *, ok: bool) 
     return reports[0].outcome.note + outbox.last_failure, logs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     secret=st.text("abcdefXYZ0123456789_-", min_size=12, max_size=60).map("s3cr3t".__add__),

@@ -12,20 +12,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from remediator.web.door import Door, Patience
 
 
 Check = Callable[[], str]
 """Returns "" when all is well, else what is wrong, in words."""
 
 _SHUTDOWN_SECONDS: Final = 3.0
+PATIENCE: Final = Patience()
 _MAX_BODY: Final = 64 * 1024
-_BACKLOG: Final = 128
 
 
 def make_app(
@@ -73,6 +77,7 @@ class Server:
         port: 0 for any free one; see `port` afterwards.
         tls: None for plain HTTP.
         flag: by which the address was chosen, for errors.
+        patience: with connections that only wait.
     """
 
     def __init__(
@@ -83,33 +88,32 @@ class Server:
         port: int,
         tls: ssl.SSLContext | None = None,
         flag: str = "--listen",
+        patience: Patience = PATIENCE,
     ) -> None:
         self.host = host
         self.port = port
-        self._tls = tls
         self._flag = flag
+        app.middlewares.append(self._answering)
         self._runner = web.AppRunner(
             app,
             handle_signals=False,  # signals are the composition root's
             access_log=None,
             shutdown_timeout=_SHUTDOWN_SECONDS,
+            keepalive_timeout=patience.idle,
         )
+        self._door = Door(self._protocol, tls=tls, patience=patience)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises ListenError."""
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self.host or None, self.port, backlog=_BACKLOG, ssl_context=self._tls
-        )
         try:
-            await site.start()
+            self.port = await self._door.open(self.host, self.port)
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error};"
                 f" choose another address by {self._flag}"
             ) from error
-        self.port = _bound_port(self._runner)
         return self
 
     async def __aexit__(
@@ -119,7 +123,22 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         """Stop listening and wait for requests under way."""
+        await self._door.close()
         await self._runner.cleanup()
+
+    def _protocol(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None, "it is made by setup"  # noqa: S101 - for the type checker
+        return server()
+
+    @web.middleware
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let the door know which connections only wait."""
+        self._door.busy(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._door.idle(request.protocol)
 
 
 def answer(checks: Mapping[str, Check]) -> web.Response:
@@ -131,8 +150,3 @@ def answer(checks: Mapping[str, Check]) -> web.Response:
         lines.append(f"[-] {name}: {trouble}" if trouble else f"[+] {name}: ok")
     text = "\n".join([*lines, "not ok" if failed else "ok"]) + "\n"
     return web.Response(text=text, status=503 if failed else 200)
-
-
-def _bound_port(runner: web.AppRunner) -> int:
-    address = runner.addresses[0]
-    return int(address[1]) if isinstance(address, tuple) else 0

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from remediator.web.door import Patience
 from testbed.monitoring import Pair
 from testbed.processes import free_port
 from tests.integration.alerts.conftest import ALERT, main
@@ -79,6 +82,37 @@ def test_a_real_alertmanager_tells_of_an_alert_long_before_the_next_poll(
     pair.fire(alertname=ALERT, node=faulty)
     site.wait(lambda: site.cordoned(faulty), "cordon")
     assert 'webhook_requests_total{code="200"}' in _metrics(replica)
+
+
+def test_a_crowd_that_only_holds_on_keeps_no_alertmanager_out(
+    site: Site, pair: Pair, run: Run, hook: Hook
+) -> None:
+    pair.configure(webhook=hook.receiver)
+    reload(pair)
+    pair.fire(alertname="Watchdog")
+    site.config(alertmanagers=[main(pair, **SLOW)], webhook=hook.spec)
+    site.policy("fallen", when=[{"alert": {"name": ALERT}}])
+    faulty = site.node()
+    run(webhook_listen=hook.listen)
+    site.wait(lambda: not _trouble(site), "a good poll of both peers")
+    with ExitStack() as crowd:
+        slow = [_half_a_header(hook, crowd) for _ in range(2 * Patience().most)]
+        pair.fire(alertname=ALERT, node=faulty)
+        site.wait(lambda: site.cordoned(faulty), "cordon")
+        assert _gone(slow[0]), "who has waited longest made room"
+
+
+def _half_a_header(hook: Hook, crowd: ExitStack) -> socket.socket:
+    made = crowd.enter_context(socket.create_connection(("127.0.0.1", hook.port), timeout=5))
+    made.sendall(b"POST /alertmanager HTTP/1.1\r\nX-Slow: ")
+    return made
+
+
+def _gone(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 def test_a_wrong_token_is_refused_and_counted(site: Site, pair: Pair, run: Run, hook: Hook) -> None:

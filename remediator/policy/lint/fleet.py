@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from remediator.policy.explain import closest
 from remediator.policy.lint.names import channels_of
-from remediator.policy.lint.rule import Context, Hit, Rule, Severity
+from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import Mode, RemediationPolicy
-from remediator.policy.when import ConditionClause, When
+from remediator.policy.steps import Step
+from remediator.policy.when import AttemptsClause, ConditionClause, When
 
 
 _RANK: Final = {Mode.DISABLED: 0, Mode.DRY_RUN: 1, Mode.ENFORCE: 2}
@@ -70,6 +72,53 @@ def covers(wide: When, narrow: When) -> bool:
     return bool(outer == inner)
 
 
+def _strangers(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    known = [one.name for one in context.policies]
+    for at, entry in entries(policy):
+        named = entry.attempts.policies if entry.attempts is not None else ()
+        for index, name in enumerate(named):
+            if name not in known:
+                meant = closest(name, known)
+                yield Hit(
+                    (*at, "attempts", "policies", index),
+                    f"no policy {name} is among those that are checked",
+                    f"did you mean {meant}?" if meant else "check its file, too, or leave it out",
+                )
+
+
+def _never_done(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        if entry.attempts is None:
+            continue
+        done = _done_by(entry.attempts, context)
+        for index, step in enumerate(entry.attempts.steps):
+            if done is None or any(one == step or one.startswith(f"{step}/") for one in done):
+                continue
+            who = "none of these policies" if entry.attempts.policies else "no policy"
+            meant = closest(step, sorted(done)) if "/" in step else ""
+            yield Hit(
+                (*at, "attempts", "steps", index),
+                f"{who} has a step {step}: it is never counted",
+                f"did you mean {meant}?" if meant else "write a step that one of them has",
+            )
+
+
+def _done_by(clause: AttemptsClause, context: Context) -> set[str] | None:
+    """Return the steps that ``attempts`` can count, in its words; None: one policy is not known."""
+    known = {one.name: one for one in context.policies}
+    if not known.keys() >= set(clause.policies):
+        return None
+    counted = [known[name] for name in clause.policies] or context.policies
+    steps = [step for one in counted for step in one.spec.steps]
+    return {_words_of(step) for step in steps if step.disruptive or step.works}
+
+
+def _words_of(step: Step) -> str:
+    made = step.job or step.create
+    name = made.template if made is not None else step.webhook.to if step.webhook else ""
+    return f"{step.action}/{name}" if name else step.action
+
+
 def _only_log(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     named = {name for _, name in channels_of(policy)}
     if policy.spec.mode is Mode.ENFORCE and named == {"log"}:
@@ -100,6 +149,22 @@ RULES: Final = (
         "policies are not: all that match are done.",
         "Remove it, or take its codes out of the other one.",
         _shadowed,
+    ),
+    Rule(
+        "unknown-policy",
+        Severity.WARNING,
+        "`attempts.policies` names a policy that is not among those that are checked together.",
+        "What nobody does is never counted: the second line of help never comes.",
+        "Write the name as its policy has it, and check all files together.",
+        _strangers,
+    ),
+    Rule(
+        "uncounted-step",
+        Severity.WARNING,
+        "`attempts.steps` names a step that none of the counted policies has.",
+        "What nobody does is never counted: the second line of help never comes.",
+        "Write the step as the policy has it: `job/NAME`, with the template's name.",
+        _never_done,
     ),
     Rule(
         "only-log",

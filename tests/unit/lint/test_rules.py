@@ -39,6 +39,10 @@ def when(**entry: Any) -> dict[str, Any]:
     return {"when": [entry]}
 
 
+def attempts(**clause: Any) -> dict[str, Any]:
+    return when(xid={"codes": [79]}, attempts={"atLeast": 1, **clause})
+
+
 def query(promql: str, **more: Any) -> dict[str, Any]:
     return when(query={"promql": promql, **more}) | {"recover": {"when": "manual"}}
 
@@ -149,6 +153,8 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         when(alert={"name": "Bad", "source": "second"}),
         when(alert={"name": "Bad", "source": "main"}),
     ),
+    "unknown-policy": (attempts(policies=["two"]), attempts(policies=["one"])),
+    "uncounted-step": (attempts(steps=["drain"]), attempts(steps=["cordon"])),
     "only-log": ({"mode": "Enforce"}, {"mode": "Enforce", "recover": {"notify": ["oncall"]}}),
     "capped-mode": ({"mode": "Enforce"}, {"mode": "DryRun"}),
 }
@@ -223,6 +229,29 @@ def test_a_policy_is_shadowed_by_one_that_does_all_it_does(
         if one.rule.id == "shadowed-policy"
     ]
     assert ("b-narrow" in hits) is shadowed
+
+
+RESETS = {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]}
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ({"policies": ["first"], "steps": ["job/gpu-reset"]}, []),
+        ({"steps": ["job"]}, []),
+        ({"steps": ["job/gpu-rset"]}, ["did you mean job/gpu-reset?"]),
+        ({"policies": ["frist"], "steps": ["webhook"]}, ["did you mean first?"]),
+        ({"policies": ["second"], "steps": ["drain"]}, ["write a step that one of them has"]),
+        ({"policies": ["elsewhere"]}, ["check its file, too, or leave it out"]),
+        ({"steps": ["taint"]}, ["write a step that one of them has"]),
+    ],
+)
+def test_what_is_counted_must_be_done_by_somebody(clause: dict[str, Any], said: list[str]) -> None:
+    """Of a policy that is not known nothing is said: its steps are not known either."""
+    rest = {"steps": [CORDON, LOG, {"taint": {"effect": "PreferNoSchedule"}}]}
+    loaded = [policy("first", **RESETS), policy("second", **attempts(**clause), **rest)]
+    rules = [one for one in RULES if one.id in {"unknown-policy", "uncounted-step"}]
+    assert [one.fix for one in lint(loaded, rules=rules)] == said
 
 
 def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:

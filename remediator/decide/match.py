@@ -22,8 +22,9 @@ from remediator.decide.answer import (
 )
 from remediator.decide.facts import NOTHING_KNOWN, ClusterFacts, NodeFacts
 from remediator.decide.instances import instance_answer, speaker
+from remediator.policy.codes import SXidClause, XidClause
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.when import AttemptsClause, Clauses, SXidClause, XidClause
+from remediator.policy.when import AttemptsClause, Clauses
 
 
 __all__ = [
@@ -86,11 +87,11 @@ def _any(entries: Sequence[Clauses], facts: NodeFacts, cluster: ClusterFacts, no
 
 
 def _xid(clause: XidClause, facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
-    return node_clauses.codes(FaultKind.XID, clause.codes, facts, cluster, now)
+    return node_clauses.faults(FaultKind.XID, clause, facts, cluster, now)
 
 
 def _sxid(clause: SXidClause, facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
-    return node_clauses.codes(FaultKind.SXID, clause.codes, facts, cluster, now)
+    return node_clauses.faults(FaultKind.SXID, clause, facts, cluster, now)
 
 
 def _attempts(

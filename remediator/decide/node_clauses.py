@@ -27,7 +27,8 @@ from remediator.decide.facts import (
     ConditionFact,
     NodeFacts,
 )
-from remediator.policy.when import ConditionClause, CountClause
+from remediator.policy.codes import CodesClause, CountClause
+from remediator.policy.when import ConditionClause
 
 
 CODE_NAMES: Final = {FaultKind.XID: "Xid", FaultKind.SXID: "SXid"}
@@ -41,7 +42,20 @@ def codes(
     kind: FaultKind, wanted: Sequence[int], facts: NodeFacts, cluster: ClusterFacts, now: float
 ) -> Match:
     """Say whether the agent reports an unresolved fault with one of these codes."""
-    faults = _faults(kind, wanted, facts)
+    return _unresolved(kind, _faults(kind, wanted, facts), facts, cluster, now)
+
+
+def faults(
+    kind: FaultKind, clause: CodesClause, facts: NodeFacts, cluster: ClusterFacts, now: float
+) -> Match:
+    """Say whether the agent reports an unresolved fault that a clause asks for."""
+    found = [f for f in facts.faults if f.kind == kind and clause.asks_for(f.code, f.severity)]
+    return _unresolved(kind, found, facts, cluster, now)
+
+
+def _unresolved(
+    kind: FaultKind, faults: list[Fault], facts: NodeFacts, cluster: ClusterFacts, now: float
+) -> Match:
     if not faults:
         return CLEAR if report_trusted(facts, now) else UNKNOWN
     reasons = (f"{CODE_NAMES[kind]} {f.code} on {f.pci or 'a GPU'}" for f in faults)

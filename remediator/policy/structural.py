@@ -68,7 +68,16 @@ def _names_a_fault(model: type[Clauses]) -> Rule:
     )
 
 
+_CODES_RULES: Final = (
+    Rule("has(self.codes) != has(self.minSeverity)", "it needs exactly one of: codes, minSeverity"),
+    Rule(
+        "!has(self.except) || self.except.size() == 0 || has(self.minSeverity)",
+        "except narrows minSeverity; of codes, leave out what is not meant",
+    ),
+)
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
+    "XidClause": _CODES_RULES,
+    "SXidClause": _CODES_RULES,
     "Step": (
         _exactly_one(ACTIONS, "a step"),
         Rule(

@@ -18,8 +18,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from node_agent.contract import MAX_TIMES, ConditionType, Severity
+from node_agent.contract import ConditionType, Severity
 from remediator.policy.base import Model, schema_keywords
+from remediator.policy.codes import DAY_SECONDS, CountClause, SeverityName, SXidClause, XidClause
 from remediator.policy.expression import check
 from remediator.policy.quantities import Duration
 
@@ -29,42 +30,16 @@ NODE_LABELS: Final = ("exported_node", "node", "Hostname", "hostname")
 it is there, ``node`` is the node of the program that was scraped."""
 LABEL_NAME_PATTERN: Final = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
 SOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-DAY_SECONDS: Final = 86400.0
 MAX_PROMQL: Final = 4096
 MAX_EXPRESSION: Final = 2048
 _KEY_CHARACTERS: Final = 12
 
-XidCode = Annotated[int, Field(ge=1, le=999)]
-SXidCode = Annotated[int, Field(ge=1, le=99999)]
 PromQL = Annotated[str, Field(min_length=1, max_length=MAX_PROMQL)]
 SourceName = Annotated[str, Field(pattern=SOURCE_PATTERN)]
 REMEDY_PATTERN: Final = (
     r"^(cordon|taint|drain|((job|create|webhook)(/[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?)?))$"
 )
 LabelName = Annotated[str, Field(pattern=LABEL_NAME_PATTERN)]
-SeverityName = Annotated[Severity, Field(strict=False)]
-
-
-class XidClause(Model):
-    """An unresolved Xid (NVIDIA driver error) reported by the agent."""
-
-    codes: tuple[XidCode, ...] = Field(
-        min_length=1,
-        strict=False,
-        examples=[[79]],
-        description="Any of these codes is enough.",
-    )
-
-
-class SXidClause(Model):
-    """An unresolved SXid (NVSwitch error) reported by the agent."""
-
-    codes: tuple[SXidCode, ...] = Field(
-        min_length=1,
-        strict=False,
-        examples=[[20034]],
-        description="Any of these codes is enough.",
-    )
 
 
 class ConditionClause(Model):
@@ -173,39 +148,6 @@ class QueryClause(Model):
         """Short hash of what is asked: queries that ask the same are asked once."""
         asked = [self.promql, self.node_from, self.interval, self.cleared_by, self.source]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:_KEY_CHARACTERS]
-
-
-class CountClause(Model):
-    """So many episodes of a code within a time, of a fault that is not resolved.
-
-    The time ends at the newest episode and is measured by the agent's clock alone: no two
-    clocks are compared.
-    """
-
-    model_config = schema_keywords(oneOf=[{"required": ["xid"]}, {"required": ["sxid"]}])
-
-    xid: tuple[XidCode, ...] = Field(
-        default=(), strict=False, examples=[[94]], description="Episodes of any of these count."
-    )
-    sxid: tuple[SXidCode, ...] = Field(
-        default=(), strict=False, description="The same of an NVSwitch."
-    )
-    at_least: int = Field(
-        ge=2,
-        le=MAX_TIMES,
-        examples=[3],
-        description=f"How many. The agent keeps the times of the last {MAX_TIMES}.",
-    )
-    within: Duration = Field(default=DAY_SECONDS, description="In how long a time.")
-    per: Literal["gpu", "node"] = Field(
-        default="gpu", description="Whether one device must have had them, or all together."
-    )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if bool(self.xid) == bool(self.sxid):
-            raise ValueError("a count needs exactly one of: xid, sxid")
-        return self
 
 
 class AttemptsClause(Model):

@@ -83,7 +83,7 @@ def _within(at: Location, entry: Clauses) -> Iterator[Entry]:
 
 def codes_of(entry: Clauses) -> frozenset[int]:
     """Return the Xids that an entry names, by ``xid`` or by ``count``."""
-    named = entry.xid.codes if entry.xid is not None else ()
+    named = (entry.xid.codes or ()) if entry.xid is not None else ()
     counted = entry.count.xid if entry.count is not None else ()
     return frozenset((*named, *counted))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from node_agent.contract import ConditionType, Reason
+from node_agent.contract import Severity as FaultSeverity
 from remediator.policy.explain import closest
 from remediator.policy.lint.rule import (
     Context,
@@ -50,6 +51,12 @@ def _application_error(policy: RemediationPolicy, _context: Context) -> Iterator
                 f"Xid {listed}: an application's error takes the node out of service",
                 "leave these codes to a policy that only tells, or count them: "
                 f"count: {{xid: [{listed}], atLeast: 10, within: 6h}}",
+            )
+        if entry.xid is not None and entry.xid.min_severity is FaultSeverity.INFO:
+            yield Hit(
+                (*at, "xid", "minSeverity"),
+                "info: every application's error takes the node out of service",
+                "write minSeverity: warning",
             )
 
 

@@ -96,6 +96,14 @@ REFUSED: dict[str, tuple[Json, str]] = {
         {"windows": [{"from": "2026-02-01", "until": "2026-01-01"}]},
         "before it begins",
     ),
+    "codes and how bad": (
+        {"when": [{"xid": {"codes": [79], "minSeverity": "fatal"}}]},
+        "exactly one of: codes, minSeverity",
+    ),
+    "except of codes": (
+        {"when": [{"xid": {"codes": [79], "except": [63]}}]},
+        "except narrows minSeverity",
+    ),
     "bare duration": ({"recover": {"for": 600}}, "must be of type string"),
     "percent": ({"limits": {"budget": {"maxUnavailable": "110%"}}}, "should match"),
     "negative": ({"limits": {"budget": {"maxUnavailable": -1}}}, "greater than or equal to 0"),
@@ -122,6 +130,7 @@ def test_what_the_model_refuses_the_server_refuses(
         {"steps": [{"wait": {"for": "5m"}}, {"approve": {"to": ["log"]}}]},
         {"windows": [{"days": ["Mon"], "start": "22:00", "end": "05:00", "from": "2026-01-01"}]},
         {"when": [{"any": [{"all": [{"xid": {"codes": [79]}}]}], "cel": "true"}]},
+        {"when": [{"xid": {"minSeverity": "warning", "except": [63, 94]}}]},
     ],
 )
 def test_what_the_model_takes_the_server_takes(create: Callable[[Json], Json], spec: Json) -> None:

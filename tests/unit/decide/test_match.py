@@ -77,6 +77,39 @@ def test_sxid_and_xid_of_the_same_number_are_different() -> None:
     assert match(sxid, node(faults=(xid(),)), START).answer is Answer.CLEAR
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"minSeverity": "warning"}, {79, 61, 901}),
+        ({"minSeverity": "warning", "except": [79]}, {61, 901}),
+        ({"minSeverity": "fatal"}, {79}),
+        ({"minSeverity": "info", "except": [61, 79]}, {901, 31}),
+        ({"codes": [31]}, {31}),
+    ],
+)
+def test_codes_are_asked_for_by_name_or_by_how_bad_they_are(
+    asked: dict[str, Any], expected: set[int]
+) -> None:
+    seen = {79: "fatal", 61: "warning", 901: "warning", 31: "info"}
+    faults = {code: xid(code, severity=Severity(word)) for code, word in seen.items()}
+    rule = policy(when=[{"xid": asked}])
+    found = {code for code, one in faults.items() if match(rule, node(faults=(one,)), START).holds}
+    assert found == expected
+    together = match(rule, node(faults=tuple(faults.values())), START)
+    assert {int(one.split(":")[1]) for one in together.instances} == expected
+
+
+def test_no_code_so_bad_is_as_clear_as_the_report_is_trusted() -> None:
+    serious = policy(when=[{"xid": {"minSeverity": "warning", "except": [79]}}])
+    assert match(serious, node(), START).answer is Answer.CLEAR
+    assert match(serious, node(faults=(xid(),)), START).answer is Answer.CLEAR
+    assert match(serious, node(), STALE).answer is Answer.UNKNOWN
+    cut = node(faults=(xid(),), faults_truncated=True)
+    assert match(serious, cut, START).answer is Answer.UNKNOWN
+    switch = policy(when=[{"sxid": {"minSeverity": "info"}}])
+    assert match(switch, node(faults=(xid(),)), START).answer is Answer.CLEAR
+
+
 def lost(status: str = "True", *, since: float = START, seen: float = START, reason: str = "X"):  # type: ignore[no-untyped-def]  # noqa: ANN201
     fact = replace(condition("GPULost", status, reason=reason), since=since, seen=seen)
     return node(conditions={"GPULost": fact})

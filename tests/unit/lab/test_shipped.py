@@ -63,7 +63,7 @@ def test_every_fault_that_the_catalogue_calls_fatal_has_a_policy() -> None:
     for policy in load_policies([POLICIES]):
         assert policy.spec.mode is Mode.DRY_RUN
         for when in policy.spec.when:
-            named |= set(when.xid.codes if when.xid else ())
+            named |= set((when.xid.codes or ()) if when.xid else ())
     rows = load_catalogue().xid.values()
     fatal = {row.code for row in rows if row.severity is Severity.FATAL}
     assert fatal - named - DECODED == set()

@@ -49,7 +49,9 @@ def test_a_shipped_policy_is_valid_safe_and_explained(path: Path) -> None:
 
 def test_shipped_policies_are_no_duplicates_of_each_other() -> None:
     policies = load_policies([ROOT / "policies"])
-    codes = [code for p in policies for when in p.spec.when if when.xid for code in when.xid.codes]
+    codes = [
+        code for p in policies for when in p.spec.when if when.xid for code in when.xid.codes or ()
+    ]
     assert len(codes) == len(set(codes))
     assert 79 in codes
 
@@ -67,6 +69,11 @@ REFUSED = [
     f"spec: {{{STEPS}}}",
     f"spec: {{when: [], {STEPS}}}",
     f"spec: {{when: [{{}}], {STEPS}}}",
+    f"spec: {{when: [{{xid: {{}}}}], {STEPS}}}",
+    f"spec: {{when: [{{xid: {{codes: []}}}}], {STEPS}}}",
+    f"spec: {{when: [{{xid: {{minSeverity: bad}}}}], {STEPS}}}",
+    f"spec: {{when: [{{xid: {{codes: [79], minSeverity: fatal}}}}], {STEPS}}}",
+    f"spec: {{when: [{{sxid: {{codes: [20034], except: [20034]}}}}], {STEPS}}}",
     f"spec: {{{WHEN}, steps: [{{}}]}}",
     f"spec: {{{WHEN}, steps: [{{cordon: {{}}, event: {{}}}}]}}",
     f"spec: {{{WHEN}, steps: [{{cordon: null}}]}}",

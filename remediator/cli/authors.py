@@ -19,6 +19,7 @@ from remediator.cli.options import (
     NodeName,
     Output,
     Policies,
+    PoliciesFromWhere,
     Recorded,
     format_of,
     guarded,
@@ -85,7 +86,8 @@ def policy_test(
 def policy_explain(
     node: NodeName,
     *,
-    policies: Policies,
+    policies: Policies = None,
+    policies_from: PoliciesFromWhere = "files",
     policy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this one, in full.")
     ] = None,
@@ -101,7 +103,7 @@ def policy_explain(
     from remediator.cli.simulate import Given, show_explanation
 
     seconds = None if at is None else seconds_of(at, "--at")
-    given = Given(policies, config, recorded, seconds, as_written=False)
+    given = Given(policies or (), policies_from, config, recorded, seconds, as_written=False)
     target = target_of(kubeconfig, context, namespace)
     guarded(show_explanation, target, node, given, policy=policy, output=format_of(output))
 
@@ -133,7 +135,8 @@ def policy_schema(
 @authors_app.command()
 def simulate(
     *,
-    policies: Policies,
+    policies: Policies = None,
+    policies_from: PoliciesFromWhere = "files",
     config: ConfigFile = None,
     recorded: Recorded = None,
     at: At = None,
@@ -149,7 +152,7 @@ def simulate(
     from remediator.cli.simulate import Given, show_simulation
 
     seconds = None if at is None else seconds_of(at, "--at")
-    given = Given(policies, config, recorded, seconds, as_written)
+    given = Given(policies or (), policies_from, config, recorded, seconds, as_written)
     target = target_of(kubeconfig, context, namespace)
     guarded(show_simulation, target, given, output=format_of(output))
 

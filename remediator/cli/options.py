@@ -42,7 +42,20 @@ Output = Annotated[
     str, typer.Option("--output", "-o", metavar="table|json", help="How to print the result.")
 ]
 Policies = Annotated[
-    list[Path], typer.Option(metavar="FILE|DIR", help="Policy files or folders; repeatable.")
+    list[Path] | None,
+    typer.Option(
+        "--policies",
+        metavar="FILE|DIR",
+        help="Policy files or folders; repeatable. None with --policies-from crds.",
+    ),
+]
+PoliciesFromWhere = Annotated[
+    str,
+    typer.Option(
+        "--policies-from",
+        metavar="files|crds|both",
+        help="Where policies are: files, RemediationPolicy objects in the namespace, both.",
+    ),
 ]
 ConfigFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="RemediatorConfig file. Default: the defaults.")

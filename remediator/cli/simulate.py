@@ -13,19 +13,22 @@ import typer
 from remediator.cli.blockers import drain_blockers
 from remediator.cli.cluster import Target
 from remediator.cli.failure import Failure
-from remediator.cli.replay import failure_of, read_cluster, read_policies
+from remediator.cli.policysource import PolicySource
+from remediator.cli.replay import BAD_INPUT, read_cluster
 from remediator.cli.snapshot import Snapshot, take_snapshot
 from remediator.cli.status import table
 from remediator.decide.answer import Answer
 from remediator.decide.decision import Decision, Hold
-from remediator.decide.facts import NOTHING_KNOWN, NodeFacts
+from remediator.decide.facts import NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
+from remediator.lab.player import with_mode
 from remediator.lab.simulate import Simulated, Use, simulate
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.drain import Drain
-from remediator.policy.load import load_policies
-from remediator.policy.model import Mode, RemediationPolicy
-from remediator.policy.problems import PolicyError
+from remediator.policy.model import Mode
 from remediator.policy.quantities import format_duration
+from remediator.replica import sources_of
+from remediator.settings import PoliciesFrom
 
 
 _TITLES: Final = ("NODE", "PHASE", "MATCHES", "WOULD DO NOW", "HELD BY")
@@ -35,6 +38,7 @@ class Given(NamedTuple):
     """What both commands are told."""
 
     policies: Sequence[Path]
+    policies_from: str
     config: Path | None
     tape: Path | None
     at: float | None
@@ -98,7 +102,7 @@ def show_explanation(
     if facts is None:
         raise Failure(f"error: there is no node {node}", code=2)
     policies = [one.policy for one in found.lab.policies.active.values()]
-    written = _as_written(given.policies)
+    written = seen.policies
     if policy is not None and policy not in {one.name for one in written}:
         names = ", ".join(one.name for one in written)
         raise Failure(f"error: there is no policy {policy}; policies: {names}", code=2)
@@ -106,16 +110,13 @@ def show_explanation(
         raise Failure(
             f"error: policy {policy} is Disabled, so it matches nothing; set mode: DryRun", code=2
         )
-    told = [
-        explain(one, facts, NOTHING_KNOWN, seen.now)
-        for one in written
-        if policy in {None, one.name}
-    ]
+    around = seen.sightings.around
+    told = [explain(one, facts, around, seen.now) for one in written if policy in {None, one.name}]
     decisions = [
         side.decisions[facts.uid] for side in found.lab.sides if facts.uid in side.decisions
     ]
     if output == "json":
-        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen.now), indent=2))
+        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen), indent=2))
         return
     typer.echo("\n".join(_node_lines(facts, seen)))
     for one in sorted(told, key=lambda one: -one.match.answer):
@@ -123,11 +124,15 @@ def show_explanation(
 
 
 def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
-    policies = _policies(given)
     cluster = read_cluster(given.config)
+    source = policy_source(given, cluster if given.config is not None else None)
+    folder = Path() if given.config is None else given.config.parent
+    seen = take_snapshot(target, source, sources_of(cluster, folder), tape=given.tape, at=given.at)
+    policies = seen.policies
     if not given.as_written:
         cluster = cluster.model_copy(update={"mode": Mode.ENFORCE})
-    seen = take_snapshot(target, given.tape, at=given.at)
+        enforced = [one for one in policies if one.spec.mode is not Mode.DISABLED]
+        policies = tuple(with_mode(one, Mode.ENFORCE) for one in enforced)
     found = simulate(
         seen.nodes,
         policies=policies,
@@ -135,19 +140,29 @@ def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
         now=seen.now,
         state=seen.state,
         pause=seen.pause,
+        sightings=seen.sightings,
     )
     return seen, found
 
 
-def _policies(given: Given) -> Sequence[RemediationPolicy]:
-    return _as_written(given.policies) if given.as_written else read_policies(given.policies)
-
-
-def _as_written(paths: Sequence[Path]) -> Sequence[RemediationPolicy]:
+def policy_source(given: Given, cluster: ClusterSpec | None) -> PolicySource:
+    """Return where the policies are. Raises Failure where the flags do not fit together (2)."""
     try:
-        return load_policies(paths)
-    except PolicyError as error:
-        raise failure_of(error) from error
+        kind = PoliciesFrom(given.policies_from)
+    except ValueError:
+        known = ", ".join(PoliciesFrom)
+        said = f"error: --policies-from {given.policies_from}: write one of {known}"
+        raise Failure(said, code=BAD_INPUT) from None
+    if kind is not PoliciesFrom.CRDS and not given.policies:
+        said = "error: which policies? --policies FILE|DIR, or --policies-from crds"
+        raise Failure(said, code=BAD_INPUT)
+    if kind is PoliciesFrom.CRDS and given.policies:
+        said = "error: --policies-from crds reads no files: write --policies-from both"
+        raise Failure(said, code=BAD_INPUT)
+    if kind is not PoliciesFrom.FILES and given.tape is not None:
+        said = "error: a recording holds no policies: give them by --policies alone"
+        raise Failure(said, code=BAD_INPUT)
+    return PolicySource(tuple(given.policies), kind, cluster)
 
 
 # -- text --------------------------------------------------------------------------------------
@@ -173,6 +188,10 @@ def _node_lines(facts: NodeFacts, seen: Snapshot) -> Iterator[str]:
             age = format_duration(float(int(seen.now - condition.since)))
             said = f"{condition.type}={condition.status} ({condition.reason})"
             yield f"  {said} for {age}"
+    for alert in facts.alerts:
+        quiet = ", silenced" if alert.suppressed else ""
+        age = _span(seen.now - alert.starts_at)
+        yield f"  alert {alert.name or alert.instance} of {alert.source} for {age}{quiet}"
     if facts.faults_note:
         yield f"  the fault report is not used: {facts.faults_note}"
     yield from (f"  note: {note}" for note in seen.notes)
@@ -236,6 +255,7 @@ def _as_json(
     return {
         "time": seen.now,
         "notes": list(seen.notes),
+        "sources": _sources(seen),
         "budgets": [
             {
                 "scope": str(one.scope),
@@ -260,12 +280,21 @@ def _as_json(
     }
 
 
+def _sources(seen: Snapshot) -> dict[str, object]:
+    """Return which sources were asked, and why one cannot be trusted."""
+    return {
+        name: {"ok": one.ok, "why": one.why} for name, one in seen.sightings.around.sources.items()
+    }
+
+
 def _explained_as_json(
-    node: str, told: Sequence[Explained], decisions: Sequence[Decision], now: float
+    node: str, told: Sequence[Explained], decisions: Sequence[Decision], seen: Snapshot
 ) -> dict[str, object]:
     return {
         "node": node,
-        "time": now,
+        "time": seen.now,
+        "notes": list(seen.notes),
+        "sources": _sources(seen),
         "policies": [
             {
                 "policy": one.policy,

@@ -1,53 +1,96 @@
-"""A look at the cluster, live or recorded: nodes, and what the controller's guards remember."""
+"""A look at the cluster, live or recorded: nodes, what is said of them, and the guards' memory."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
+from remediator.cli.policysource import PolicySource
 from remediator.cli.replay import BAD_INPUT, read_lines
+from remediator.clock import BootClock
+from remediator.decide.facts import MAX_ANNOTATION
 from remediator.decide.ledger import LedgerState, Pause
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import ApiError
 from remediator.kube.objects import Node
+from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.lab.foreign import cleaned
+from remediator.lab.signals import alerts_of, queries_of
 from remediator.lab.tape import TapeError, decode
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode, RemediationPolicy
 from remediator.record.control import CONTROL_CONFIGMAP, read_control
 from remediator.record.state import STATE_CONFIGMAP, STATE_KEY, decode_state
+from remediator.signals.glance import glance
+from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
+
+
+_ERRORS_ONLY: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was seen, and when. ``notes``: what could not be seen, in words."""
+    """What was seen, and when. ``notes``: what could not be seen, in words.
+
+    ``policies``: those that are in question, as they are written, files first.
+    """
 
     now: float
     nodes: tuple[Node, ...]
+    policies: tuple[RemediationPolicy, ...]
     state: LedgerState | None = None
     pause: Pause | None = None
+    sightings: Sightings = NOTHING_SIGHTED
     notes: tuple[str, ...] = ()
 
 
-_NOT_ASKED: Final = "alerts and queries are not asked here: clauses on them cannot be told"
-
-
-def take_snapshot(target: Target, tape: Path | None, *, at: float | None) -> Snapshot:
+def take_snapshot(
+    target: Target,
+    source: PolicySource,
+    cluster: ClusterSpec,
+    *,
+    tape: Path | None,
+    at: float | None,
+) -> Snapshot:
     """Look at the live cluster, or at a recording (``at``: seconds after its start; its end).
+
+    Args:
+        target: the cluster, and where in it the controller lives.
+        source: where the policies are.
+        cluster: whose Alertmanagers and Prometheus servers are asked what the policies ask.
+        tape: the recording; None: the cluster.
+        at: of a recording only.
 
     Raises:
         Failure: it cannot be seen.
     """
     if tape is not None:
-        return _recorded(tape, at)
-    return on_cluster(target, lambda api: _live(api, target.namespace))
+        return _recorded(tape, at, source.from_files())
+    with only_errors_logged():
+        return on_cluster(target, lambda api: _live(api, target.namespace, source, cluster))
 
 
-def _recorded(tape: Path, at: float | None) -> Snapshot:
+@contextmanager
+def only_errors_logged() -> Iterator[None]:
+    """Have the controller's code log nothing less: what counts of it is printed here."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_ERRORS_ONLY))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy]) -> Snapshot:
     nodes: dict[str, Node] = {}
     now = start = None
     try:
@@ -65,13 +108,19 @@ def _recorded(tape: Path, at: float | None) -> Snapshot:
     if now is None or start is None:
         raise Failure(f"error: {tape}: the recording holds no node", code=BAD_INPUT)
     now = now if at is None else start + at
-    return Snapshot(now, tuple(nodes.values()), notes=(_NOT_ASKED,))
+    notes = (
+        "the recording holds no alerts and no answers to queries: clauses on them cannot be told",
+    )
+    rests = any(any(alerts_of(one)) or any(queries_of(one)) for one in policies)
+    return Snapshot(now, tuple(nodes.values()), tuple(policies), notes=notes if rests else ())
 
 
-async def _live(api: ApiClient, namespace: str) -> Snapshot:
-    nodes = await ApiNodeReader(api=api).list_nodes()
+async def _live(
+    api: ApiClient, namespace: str, source: PolicySource, cluster: ClusterSpec
+) -> Snapshot:
+    policies, notes = await source.read(api, namespace)
+    nodes = await ApiNodeReader(api=api, other_annotations=MAX_ANNOTATION + 1).list_nodes()
     configmaps = ConfigMaps(api=api, namespace=namespace)
-    notes = [_NOT_ASKED]
     state = pause = None
     try:
         found = await configmaps.read(STATE_CONFIGMAP)
@@ -80,5 +129,16 @@ async def _live(api: ApiClient, namespace: str) -> Snapshot:
         control = await configmaps.read(CONTROL_CONFIGMAP)
         pause = read_control(control.data if control is not None else {}).pause
     except ApiError as error:
-        notes.append(f"rates, breakers and pause are not known: {error}")
-    return Snapshot(time.time(), tuple(nodes), state, pause, tuple(notes))
+        notes = (*notes, f"rates, breakers and pause are not known: {error}")
+    clock = BootClock()
+    active = [one for one in policies if one.spec.mode is not Mode.DISABLED]
+    seen = await glance(cluster, active, nodes, clock=clock, finder=PodFinder(api=api))
+    return Snapshot(
+        now=clock.now(),
+        nodes=tuple(nodes),
+        policies=policies,
+        state=state,
+        pause=pause,
+        sightings=seen.sightings,
+        notes=(*notes, *seen.notes),
+    )

@@ -14,10 +14,12 @@ from remediator.decide.answer import Answer, Match
 from remediator.decide.facts import ClusterFacts, NodeFacts
 from remediator.decide.match import match, match_entry
 from remediator.decide.session import Session
+from remediator.decide.signal_clauses import PROMETHEUS, absence_proven, alertmanagers
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import Location, format_path
+from remediator.policy.quantities import format_duration
 from remediator.policy.selector import selector_matches
-from remediator.policy.when import Clauses, Group, When
+from remediator.policy.when import AlertClause, Clauses, Group, QueryClause, When
 
 
 WORDS: Final = {
@@ -98,9 +100,11 @@ def _entry(
                 yield from _entry((*at, key, index), one, facts, around, now, depth=depth + 1)
             continue
         alone = match_entry(When.model_construct(**{key: value}), facts, now, around)
-        why = _why(alone) or _instead(key, value, facts)
-        place = format_path((*at, key))
-        yield Told(place, alone.answer, _asked(value), why, alone.next_look, depth + 1)
+        why = _why(alone) or _instead(key, value, facts, around)
+        place, again = format_path((*at, key)), alone.next_look
+        if key == "query" and alone.answer is Answer.PENDING and _once(value, facts):
+            why, again = f"{why}; {_too_short(value)}", None
+        yield Told(place, alone.answer, _asked(value), why, again, depth + 1)
 
 
 def _why(found: Match) -> str:
@@ -119,7 +123,18 @@ def _short(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _instead(key: str, value: Any, facts: NodeFacts) -> str:
+def _once(clause: QueryClause, facts: NodeFacts) -> bool:
+    """Tell whether a single answer is known, from which no duration follows."""
+    fact = facts.queries.get(clause.key)
+    return fact is not None and fact.seen <= fact.since
+
+
+def _too_short(clause: QueryClause) -> str:
+    lasts = format_duration(clause.for_)
+    return f"it would have to hold for {lasts}, and one look cannot tell"
+
+
+def _instead(key: str, value: Any, facts: NodeFacts, around: ClusterFacts) -> str:
     """Say what is there in place of what a clause asks for."""
     if key == "condition":
         found = facts.conditions.get(value.type)
@@ -140,5 +155,35 @@ def _instead(key: str, value: Any, facts: NodeFacts) -> str:
         return said if facts.faults or facts.conditions else "no agent reports anything"
     if key == "alert":
         names = sorted({one.name for one in facts.alerts})
-        return f"firing here: {', '.join(names)}" if names else "no alert names this node"
-    return "not asked, or no answer" if key == "query" else ""
+        said = f"firing here: {', '.join(names)}" if names else "no alert names this node"
+        return said + _unproven(value, around)
+    return _unanswered(value, facts, around) if key == "query" else ""
+
+
+def _unproven(clause: AlertClause, around: ClusterFacts) -> str:
+    """Say why the absence of an alert proves nothing; "" if it does."""
+    if absence_proven(clause.source, around):
+        return ""
+    known = alertmanagers(clause.source, around)
+    if not known:
+        return "; no Alertmanager was asked"
+    failing = next((one.why or "it fails" for one in known if not one.ok), "")
+    return f"; {failing}" if failing else "; without a watchdog its absence proves nothing"
+
+
+def _unanswered(clause: QueryClause, facts: NodeFacts, around: ClusterFacts) -> str:
+    """Say why a query says nothing of the node, or that it says it is well."""
+    if clause.key in facts.queries:
+        return "clearedBy names the node"
+    failing = [
+        f"{name}: {one.why or 'it fails'}"
+        for name, one in around.sources.items()
+        if name.startswith(PROMETHEUS)
+        and not one.ok
+        and clause.source in {None, name.removeprefix(PROMETHEUS)}
+    ]
+    if failing:
+        return failing[0]
+    if f"query:{clause.key}" in around.heard:
+        return "the node is not in its result, which proves nothing"
+    return "it was not asked, or not answered"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remediator.decide.decision import Decision
-from remediator.decide.facts import ConditionFact, NodeFacts
+from remediator.decide.facts import AlertFact, ConditionFact, NodeFacts
 from remediator.decide.guards.budget import budgets_of
 from remediator.decide.ledger import LedgerState, Pause, Scope, scopes_of
 from remediator.kube.objects import Node, epoch_seconds
@@ -21,6 +21,7 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.drain import Drain
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import format_amount
+from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def simulate(
     now: float,
     state: LedgerState | None = None,
     pause: Pause | None = None,
+    sightings: Sightings = NOTHING_SIGHTED,
 ) -> Simulated:
     """Look at all nodes once.
 
@@ -72,6 +74,7 @@ def simulate(
         now: seconds since the epoch.
         state: what the real controller's guards remember.
         pause: whether the real controller is paused.
+        sightings: what alerts and queries say.
     """
     known = {one.name: one for one in nodes}
     lab = Lab(policies=policies, cluster=cluster, start=now - cluster.settling - 1.0)
@@ -82,6 +85,14 @@ def simulate(
     lab.run(now)
     for node in known.values():
         lab.put(node)
+    for name in sightings.nodes & known.keys():
+        lab.set_signals(
+            name,
+            alerts=tuple(map(_by_its_start, sightings.alerts.get(name, ()))),
+            queries=sightings.queries.get(name, {}),
+        )
+    around = sightings.around
+    lab.set_around(replace(around, alerts=tuple(map(_by_its_start, around.alerts))))
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
     lab.run(now)
     return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)))
@@ -106,6 +117,11 @@ def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:
             stamps.append(ready.since)
         away = min([away, *(one for one in stamps if one is not None)])
     return replace(facts, conditions=conditions, unavailable_since=away)
+
+
+def _by_its_start(fact: AlertFact) -> AlertFact:
+    """Take an alert's age from its own start: whoever watches has seen it since then."""
+    return replace(fact, since=min(fact.since, fact.starts_at))
 
 
 def _with_times(

@@ -73,6 +73,12 @@ class Poller:
             for url in self._book.spec.urls:
                 tasks.create_task(self._follow(url))
 
+    async def once(self) -> None:
+        """Poll each peer once."""
+        async with asyncio.TaskGroup() as tasks:
+            for url in self._book.spec.urls:
+                tasks.create_task(self._poll(url, quiet=False))
+
     async def _follow(self, url: str) -> None:
         interval, good = self._book.spec.interval, True
         while True:

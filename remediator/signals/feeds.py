@@ -44,6 +44,8 @@ PLACE_LASTS: Final = 600.0
 NO_PLACE_LASTS: Final = 60.0
 MAX_PLACES: Final = 20_000
 PLACES_AT_ONCE: Final = 50
+MAX_PLACES_ONCE: Final = 500
+"""Pods looked for where somebody looks once; an alert of another one names no node then."""
 WATCH_SILENT: Final = 120.0
 """Seconds without a word of the API server; its bookmarks come about once a minute."""
 RETRY_SECONDS: Final = 10.0
@@ -106,6 +108,23 @@ class Feeds:
             tasks.create_task(self._publish())
             tasks.create_task(self._place())
 
+    async def once(self) -> None:
+        """Ask every source once, then where the pods run that they speak of, and publish.
+
+        A server that does not answer one query is not asked the others.
+        """
+        async with _session() as session, asyncio.TaskGroup() as tasks:
+            for book in self._board.books.values():
+                poller = Poller(book, session=session, clock=self._clock, news=self._news.set)
+                tasks.create_task(poller.once())
+            for server in self._servers.values():
+                tasks.create_task(self._ask_once(server))
+        self._board.publish()
+        if await self._find_places(MAX_PLACES_ONCE):
+            for server in self._servers.values():
+                await self._ask_once(server, wanting=True)
+            self._board.publish()
+
     # -- facts -------------------------------------------------------------------------------
 
     async def _publish(self) -> None:
@@ -136,6 +155,13 @@ class Feeds:
             if not await self._answer(server, key, clause):
                 wait = min(wait, RETRY_SECONDS)
             self._due[key] = self._clock.now() + wait
+
+    async def _ask_once(self, server: PrometheusServer, *, wanting: bool = False) -> None:
+        """Ask all queries of one server; ``wanting``: those only that lacked the place of a pod."""
+        for key, book in self._board.queries.items():
+            asked = book.source == server.spec.name and (book.wanted or not wanting)
+            if asked and not await self._answer(server, key, book.clause):
+                return
 
     def _next(self, source: str) -> str | None:
         """Return the query of a server that has been due the longest."""
@@ -185,15 +211,19 @@ class Feeds:
             for key in [key for key, until in self._places.items() if until <= now]:
                 del self._places[key]
                 self._board.pods.pop(key, None)
-            wanted = sorted(self._board.wanted_pods() - self._places.keys())[:PLACES_AT_ONCE]
-            for key in wanted if len(self._places) < MAX_PLACES else ():
-                place = await self._finder.find(key.namespace, key.name, key.ip)
-                self._board.pods[key] = PodPlace(place.node, place.created)
-                lasts = PLACE_LASTS if place.node else NO_PLACE_LASTS
-                self._places[key] = self._clock.now() + lasts
-            if wanted:
+            if await self._find_places(PLACES_AT_ONCE):
                 self._news.set()
             await asyncio.sleep(TICK_SECONDS / 4)
+
+    async def _find_places(self, limit: int) -> bool:
+        """Find at most so many pods; tell whether any was wanted."""
+        wanted = sorted(self._board.wanted_pods() - self._places.keys())[:limit]
+        for key in wanted if len(self._places) < MAX_PLACES else ():
+            place = await self._finder.find(key.namespace, key.name, key.ip)
+            self._board.pods[key] = PodPlace(place.node, place.created)
+            lasts = PLACE_LASTS if place.node else NO_PLACE_LASTS
+            self._places[key] = self._clock.now() + lasts
+        return bool(wanted)
 
 
 @contextlib.asynccontextmanager

@@ -289,3 +289,32 @@ def test_record_does_not_overwrite(tmp_path: Path, folder: Path) -> None:
     assert out.read_text() == POLICY
     code, _ = call("record", "--out", tmp_path / "new", "--for", "soon")
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "which policies? --policies FILE|DIR, or --policies-from crds"),
+        (("--policies-from", "both"), "which policies?"),
+        (("--policies-from", "git"), "--policies-from git: write one of files, crds, both"),
+        (("--policies-from", "crds", "--policies", POLICIES), "reads no files"),
+        (("--policies-from", "crds", "--recorded", "x"), "a recording holds no policies"),
+    ],
+)
+def test_where_policies_are_must_be_said_and_fit_together(
+    flags: tuple[str, ...], said: str
+) -> None:
+    for command in (("simulate",), ("policy", "explain", "gpu-1")):
+        code, output = call(*command, *flags)
+        assert code == 2
+        assert said in output
+
+
+def test_a_recording_without_alerts_is_said_to_those_who_ask_for_them(
+    folder: Path, tape: Path
+) -> None:
+    said = "note: the recording holds no alerts and no answers to queries"
+    assert said in call("simulate", "--policies", folder, "--recorded", tape)[1]
+    file = folder / "p.yaml"
+    file.write_text(POLICY.replace("{alert: {name: Lost}}", "{xid: {codes: [48]}}"))
+    assert said not in call("simulate", "--policies", folder, "--recorded", tape)[1]

@@ -10,7 +10,8 @@ from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import Mode, RecoverWhen, RemediationPolicy
 from remediator.policy.quantities import format_duration
 from remediator.policy.selector import selector_matches
-from remediator.policy.steps import OnFailure, Step
+from remediator.policy.steps import NodeConditionWait, OnFailure, Step
+from remediator.policy.when import FILTERS
 
 
 LONGEST: Final = 7 * 86400.0
@@ -31,6 +32,41 @@ def _unreachable(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
                 "give that step a timeout, or onFailure: continue",
             )
             return
+
+
+def _waits_for_own_end(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    """No step is begun while the fault is clear: recovery has the word then."""
+    steps = policy.spec.steps
+    for index, step in enumerate(steps[:-1]):
+        wanted = step.wait.condition if step.wait is not None else None
+        given_up = step.after_failure is not OnFailure.CONTINUE
+        if wanted is None or not given_up or not _proves_clear(wanted, policy):
+            continue
+        yield Hit(
+            ("spec", "steps", index + 1),
+            f"it can never run: once {wanted.type} is {wanted.status} the fault is clear, and "
+            "recovery takes over",
+            f"remove the wait, and say by recover what follows; or, if {steps[index + 1].action} "
+            "is for a fault that stays, onFailure: continue",
+        )
+        return
+
+
+def _proves_clear(wanted: NodeConditionWait, policy: RemediationPolicy) -> bool:
+    """Tell whether a condition says of every fault that the policy names that it is over."""
+    if policy.agent_types is not None:
+        return wanted.status == "False" and policy.agent_types == {wanted.type}
+    opposite = {"True": "False", "False": "True"}
+    named = {
+        (entry.condition.type, opposite.get(entry.condition.status))
+        if entry.condition is not None
+        else ("", None)
+        for entry in policy.spec.when
+    }
+    alone = all(
+        key in {"condition", *FILTERS} for entry in policy.spec.when for key, _ in entry.given
+    )
+    return alone and named == {(wanted.type, wanted.status)}
 
 
 def _no_time(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -181,6 +217,14 @@ RULES: Final = (
         "The policy promises what it cannot do.",
         "Give the step before it time, or let its failure pass.",
         _unreachable,
+    ),
+    Rule(
+        "waits-for-own-end",
+        Severity.WARNING,
+        "A wait for the end of the policy's own fault, with steps behind it.",
+        "When the fault is clear no further step begins: recovery has the word, after `recover.for`.",
+        "Leave it to `recover`, or let the wait's failure pass.",
+        _waits_for_own_end,
     ),
     Rule(
         "odd-timeout",

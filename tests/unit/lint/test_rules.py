@@ -39,6 +39,10 @@ def when(**entry: Any) -> dict[str, Any]:
     return {"when": [entry]}
 
 
+def wait(kind: str, status: str = "False", **step: Any) -> dict[str, Any]:
+    return {"wait": {"condition": {"type": kind, "status": status}}, **step}
+
+
 def attempts(**clause: Any) -> dict[str, Any]:
     return when(xid={"codes": [79]}, attempts={"atLeast": 1, **clause})
 
@@ -96,6 +100,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "unreachable-step": (
         {"steps": [LOG | {"onFailure": "escalate", "timeout": "0s"}, CORDON]},
         {"steps": [LOG | {"onFailure": "escalate", "timeout": "1m"}, CORDON]},
+    ),
+    "waits-for-own-end": (
+        {"steps": [CORDON, wait("GPUXidError"), LOG]},
+        {"steps": [CORDON, wait("GPUXidError", onFailure="continue"), LOG]},
     ),
     "odd-timeout": (
         {"steps": [CORDON, LOG, {"drain": {}, "timeout": "10s"}]},

@@ -8,68 +8,33 @@ from typing import Final
 from remediator.policy.explain import closest
 from remediator.policy.lint.names import channels_of
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
+from remediator.policy.lint.shadow import shadows
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.steps import Step
-from remediator.policy.when import AttemptsClause, ConditionClause, When
-
-
-_RANK: Final = {Mode.DISABLED: 0, Mode.DRY_RUN: 1, Mode.ENFORCE: 2}
+from remediator.policy.when import AttemptsClause
 
 
 def _shadowed(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    if any(policy.name in _counted(one) for one in context.policies):
+        return  # another one takes over where this one's help does not last
     for other in context.policies:
         if other is not policy and shadows(other, policy):
             if shadows(policy, other) and policy.name < other.name:
                 continue  # the same twice: one of them is told
             yield Hit(
                 ("spec", "when"),
-                f"{other.name} matches all that it matches, and does all that it does to the node",
-                f"remove it, or narrow {other.name}",
+                f"{other.name} matches all that it matches, does the same to the node, and tells "
+                "the same channels",
+                "remove it if its second message is not meant; if it was meant as an exception, "
+                f"take its faults out of {other.name}",
             )
             return
 
 
-def shadows(wide: RemediationPolicy, narrow: RemediationPolicy) -> bool:
-    """Tell whether one policy does for the same faults all that another does to a node."""
-    spec, inner = wide.spec, narrow.spec
-    same_nodes = spec.nodes == inner.nodes or (
-        not spec.nodes.selector.match_labels
-        and not spec.nodes.selector.match_expressions
-        and (spec.nodes.control_plane or not inner.nodes.control_plane)
-    )
-    does = {step.action for step in spec.steps}
-    wants = {step.action for step in inner.steps}
-    return (
-        same_nodes
-        and _RANK[spec.mode] >= _RANK[inner.mode]
-        and spec.unless == inner.unless
-        and spec.windows == inner.windows
-        and does >= wants
-        and all(any(covers(one, entry) for one in spec.when) for entry in inner.when)
-    )
-
-
-def covers(wide: When, narrow: When) -> bool:
-    """Tell whether an entry holds whenever another one does. No: perhaps not."""
-    if wide == narrow:
-        return True
-    given = [key for key in type(wide).model_fields if getattr(wide, key) is not None]
-    if len(given) != 1:
-        return False
-    key = given[0]
-    inner = getattr(narrow, key)
-    if inner is None:
-        return False
-    outer = getattr(wide, key)
-    if key in {"xid", "sxid"}:
-        return set(outer.codes) >= set(inner.codes)
-    if isinstance(outer, ConditionClause) and isinstance(inner, ConditionClause):
-        reasons = not outer.reasons or (
-            bool(inner.reasons) and set(outer.reasons) >= set(inner.reasons)
-        )
-        same = (outer.type, outer.status) == (inner.type, inner.status)
-        return same and reasons and outer.for_ <= inner.for_
-    return bool(outer == inner)
+def _counted(policy: RemediationPolicy) -> Iterator[str]:
+    """Yield the policies whose attempts a policy counts by name."""
+    for _, entry in entries(policy):
+        yield from entry.attempts.policies if entry.attempts is not None else ()
 
 
 def _strangers(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
@@ -144,10 +109,10 @@ RULES: Final = (
     Rule(
         "shadowed-policy",
         Severity.WARNING,
-        "Another policy matches all that it matches, and does all that it does to the node.",
+        "Another policy matches all that it matches, does the same, and tells the same channels.",
         "It adds a second message and nothing else; mostly it was meant to be an exception, which "
         "policies are not: all that match are done.",
-        "Remove it, or take its codes out of the other one.",
+        "Remove it if the message is not meant, or take its faults out of the other one.",
         _shadowed,
     ),
     Rule(

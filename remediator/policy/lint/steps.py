@@ -222,7 +222,7 @@ RULES: Final = (
         "waits-for-own-end",
         Severity.WARNING,
         "A wait for the end of the policy's own fault, with steps behind it.",
-        "When the fault is clear no further step begins: recovery has the word, after `recover.for`.",
+        "When the fault is clear no further step begins: then `recover` has the word.",
         "Leave it to `recover`, or let the wait's failure pass.",
         _waits_for_own_end,
     ),

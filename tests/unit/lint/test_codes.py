@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remediator.policy.lint import lint
-from remediator.policy.lint.fleet import covers
+from remediator.policy.lint.shadow import covers
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.when import When
 
@@ -39,7 +39,6 @@ def test_every_application_error_is_no_reason_to_take_a_node() -> None:
     [
         ({"codes": [79]}, {"minSeverity": "fatal"}),
         ({"minSeverity": "info"}, {"codes": [79]}),
-        ({"minSeverity": "warning"}, {"minSeverity": "fatal"}),
     ],
 )
 def test_what_only_the_agent_can_tell_shadows_nothing(

@@ -195,50 +195,6 @@ def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
     assert all(one.says and one.why and one.fix for one in RULES)
 
 
-@pytest.mark.parametrize(
-    ("wide", "narrow", "shadowed"),
-    [
-        ({}, when(xid={"codes": [79]}), True),
-        (when(xid={"codes": [48, 79]}), when(xid={"codes": [79]}), True),
-        (when(xid={"codes": [48]}), when(xid={"codes": [79]}), False),
-        (
-            when(condition={"type": "GPULost"}),
-            when(condition={"type": "GPULost", "for": "1m"}),
-            True,
-        ),
-        (
-            when(condition={"type": "GPULost", "for": "1m"}),
-            when(condition={"type": "GPULost"}),
-            False,
-        ),
-        (
-            when(condition={"type": "GPULost", "reasons": ["DeviceLost"]}),
-            when(condition={"type": "GPULost"}),
-            False,
-        ),
-        ({"steps": [LOG]}, {"steps": [CORDON]}, False),
-        ({"nodes": {"selector": {"matchLabels": {"a": "b"}}}}, {}, False),
-        ({}, {"nodes": {"selector": {"matchLabels": {"a": "b"}}}}, True),
-        ({"mode": "DryRun"}, {"mode": "Enforce"}, False),
-        (
-            when(xid={"codes": [79]}, condition={"type": "GPULost"}),
-            when(xid={"codes": [79]}),
-            False,
-        ),
-    ],
-)
-def test_a_policy_is_shadowed_by_one_that_does_all_it_does(
-    wide: dict[str, Any], narrow: dict[str, Any], *, shadowed: bool
-) -> None:
-    """Only where nothing is left that the narrow one does alone."""
-    hits = [
-        one.policy
-        for one in lint([policy("a-wide", **wide), policy("b-narrow", **narrow)])
-        if one.rule.id == "shadowed-policy"
-    ]
-    assert ("b-narrow" in hits) is shadowed
-
-
 RESETS = {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]}
 
 

@@ -108,7 +108,7 @@ class Replica:
             fleet=self.fleet,
             index=index,
             clock=process.clock,
-            observer=process.metrics,
+            observer=metrics.signals,
         )
         api, namespace = process.api, process.settings.namespace
         self._nodes = node_reflector(
@@ -247,7 +247,7 @@ class Replica:
                     "" if self._term is not None and self._term.accepting else "not the leader"
                 ),
             },
-            observer=self._process.metrics,
+            observer=self._process.metrics.signals,
         ) as self.webhook_port:
             yield
 

@@ -19,6 +19,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from remediator.decide.decision import Decision, NodePhase, PatchNode
 from remediator.record.audit import WriteResult
 from remediator.record.events import new_holds
+from remediator.record.signal_metrics import SignalMetrics
 from remediator.record.stages import Stage
 from remediator.record.status import BudgetStatus, Status
 
@@ -33,6 +34,9 @@ class Metrics:
 
     Args:
         registry: where they are registered.
+
+    Attributes:
+        signals: those of alerts and queries.
     """
 
     def __init__(self, *, registry: CollectorRegistry) -> None:
@@ -160,31 +164,7 @@ class Metrics:
             "Messages that are neither delivered nor given up.",
             registry=registry,
         )
-        self.webhook_requests = Counter(
-            "webhook_requests",
-            "Calls of the webhook by the code of our answer; Alertmanager repeats those with 5xx.",
-            ["code"],
-            registry=registry,
-        )
-        self.alerts_received = Counter(
-            "alerts_received",
-            "Alerts in accepted calls of the webhook, by status (firing, resolved).",
-            ["status"],
-            registry=registry,
-        )
-        self.alerts_unresolved = Counter(
-            "alerts_unresolved",
-            "Alerts that turned out to name no node, by reason (no_label, unknown_node, ambiguous,"
-            " conflict, scraper_node, unknown_pod, older_than_node).",
-            ["reason"],
-            registry=registry,
-        )
-        self.source_ok = Gauge(
-            "remediation_source_ok",
-            "1 while a source of facts can be trusted, else 0.",
-            ["source"],
-            registry=registry,
-        )
+        self.signals = SignalMetrics(registry=registry)
         self.leader = Gauge(
             "leader",
             "1 while this replica leads, else 0.",
@@ -324,21 +304,6 @@ class Metrics:
         """Count a watch or list that failed."""
         self.watch_failures.labels(what).inc()
 
-    def unresolved(self, reason: str) -> None:
-        """Count an alert that names no node."""
-        self.alerts_unresolved.labels(reason).inc()
-
-    def sources(self, ok: Mapping[str, bool]) -> None:
-        """Say of each source whether it can be trusted."""
-        for name, good in ok.items():
-            self.source_ok.labels(name).set(float(good))
-
-    def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:
-        """Count a call of the webhook, and the alerts in it."""
-        self.webhook_requests.labels(str(code)).inc()
-        self.alerts_received.labels("firing").inc(firing)
-        self.alerts_received.labels("resolved").inc(resolved)
-
     def update(self, status: Status, sessions: Mapping[tuple[str, str, bool], int]) -> None:
         """Set the gauges from the status document and the sessions (`report.session_counts`)."""
         counts = {(name, state, mode_of(dry)): n for (name, state, dry), n in sessions.items()}
@@ -389,8 +354,16 @@ def reference() -> str:
     """Return the table of docs/controller/metrics.md."""
     metrics = Metrics(registry=CollectorRegistry())
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    rows += [_row(one) for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
+    rows += [_row(one) for one in _all(metrics)]
     return "\n".join(rows) + "\n"
+
+
+def _all(metrics: Metrics | SignalMetrics) -> Iterator[MetricWrapperBase]:
+    for one in vars(metrics).values():
+        if isinstance(one, MetricWrapperBase):
+            yield one
+        elif isinstance(one, SignalMetrics):
+            yield from _all(one)
 
 
 def _row(metric: MetricWrapperBase) -> str:

@@ -65,12 +65,14 @@ class AlertBook:
     Attributes:
         entries: what fires.
         heard_at: when the first poll of any peer was good; None: none was yet.
+        turned_away: alerts of the last call of the webhook that there was no room for.
     """
 
     def __init__(self, spec: Alertmanager, *, now: float) -> None:
         self.spec = spec
         self.entries: dict[Identity, Entry] = {}
         self.heard_at: float | None = None
+        self.turned_away = 0
         self._peers = {url: _Peer() for url in spec.urls}
         self._proofs: dict[tuple[str, Identity], float] = {}
         self._proven_at: float | None = None
@@ -81,6 +83,7 @@ class AlertBook:
         """Take in all that one peer has, now."""
         ours = {one.identity: one for one in alerts if one.has(self.spec.labels)}
         self._peers[peer] = _Peer(good_at=now, trouble="")
+        self.turned_away = 0  # a poll has them all
         self.heard_at = now if self.heard_at is None else self.heard_at
         self._prove(peer, ours.values(), now)
         for one in ours.values():
@@ -96,7 +99,9 @@ class AlertBook:
         """Take in a call of the webhook. Raises BookFullError."""
         firing = [one for one in report.firing if one.has(self.spec.labels)]
         new = sum(one.identity not in self.entries for one in firing)
-        if new and len(self.entries) + new > MAX_ALERTS:
+        full = bool(new) and len(self.entries) + new > MAX_ALERTS
+        self.turned_away = new if full else 0
+        if full:
             raise BookFullError
         for one in firing:
             self._there(one, "", now)

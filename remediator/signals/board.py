@@ -10,7 +10,6 @@ whose facts changed are touched.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -30,18 +29,25 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.when import AlertClause, QueryClause
 from remediator.signals.alertbook import AlertBook, Entry
-from remediator.signals.alerts import Alert, Identity
+from remediator.signals.alerts import Identity
 from remediator.signals.fleet import Fleet
-from remediator.signals.placing import Placing, Refusal
-from remediator.signals.queries import INTERVALS_FRESH, Answered, QueryBook, queries_of
+from remediator.signals.placing import Placing
+from remediator.signals.queries import (
+    INTERVALS_FRESH,
+    Answered,
+    QueryBook,
+    asked_of_nodes,
+    queries_of,
+    short,
+)
+from remediator.signals.refused import News, Refusals
 from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
 
 
 AGENTS_SECONDS: Final = 20.0
 """Between two looks at all heartbeats."""
-MAX_NAMED: Final = 5
-"""Refused alerts named in the status; the metric counts all."""
-MAX_QUERY: Final = 80
+REFUSED_SECONDS: Final = 10.0
+"""Between two looks at what is refused, where nothing is new: labels of nodes change, too."""
 
 
 class Observer(Protocol):
@@ -50,11 +56,14 @@ class Observer(Protocol):
     def unresolved(self, reason: str) -> None:
         """An alert was refused: it names no node."""
 
+    def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Say how many alerts and series are refused now, by source and reason."""
+
     def sources(self, ok: Mapping[str, bool]) -> None:
         """Say which sources can be trusted now."""
 
 
-def _ignore(_source: str, _refusal: Refusal) -> None:
+def _ignore(_news: News) -> None:
     """Nobody is to be told: a follower only keeps its view warm."""
 
 
@@ -69,8 +78,8 @@ class Board:
         observer: counts refusals.
 
     Attributes:
-        on_refused: called with the source of an alert that a policy asks for and that turned
-            out to be about no node.
+        refused: what is refused now.
+        on_refused: called with what of it is new, and asked for by a policy.
         revision: grows when what people see changes.
     """
 
@@ -85,7 +94,7 @@ class Board:
     ) -> None:
         now = clock.now()
         self.revision = 0
-        self.on_refused: Callable[[str, Refusal], None] = _ignore
+        self.on_refused: Callable[[News], None] = _ignore
         self.books = {one.name: AlertBook(one, now=now) for one in cluster.alertmanagers}
         self.queries: dict[str, QueryBook] = {}
         self.pods: dict[PodKey, PodPlace] = {}
@@ -97,6 +106,10 @@ class Board:
         self._placings = {
             name: Placing(book, index=index, pods=self.pods) for name, book in self.books.items()
         }
+        self.refused = Refusals(
+            books=self.books, placings=self._placings, queries=self.queries, node=fleet.get
+        )
+        self._refused_due = now
         self._cluster, self._fleet, self._index = cluster, fleet, index
         self._clock, self._observer = clock, observer
         self._watch: SourceFact | None = None
@@ -119,6 +132,8 @@ class Board:
         """Ask what these policies ask, and no more what only others did."""
         policies = tuple(policies)
         self._named = alerts_named(policies)
+        self.refused.use(self._named, asked_of_nodes(policies))
+        self._refused_due = 0.0
         self._unless = tuple(
             entry.alert
             for policy in policies
@@ -156,12 +171,14 @@ class Board:
             shown = list(_troubles(book))
             self._touched |= book.take(answer, self._index, self.pods)
             self.revision += shown != list(_troubles(book))
+            self._refused_due = 0.0
 
     def misread(self, key: str, *, why: str) -> None:
         """Take in that a query is wrong, or that its answer says nothing about nodes."""
         if key in self.queries and self.queries[key].problem != why:
             self.queries[key].problem = why
             self.revision += 1
+            self._refused_due = 0.0
 
     def answering(self, source: str, *, why: str) -> None:
         """Take in whether a Prometheus answers; ``why`` "": it does."""
@@ -190,49 +207,15 @@ class Board:
         """Say what is amiss: sources that fail, and alerts of policies that name no node."""
         known = self._fleet.cluster_facts.sources
         lines = [f"{name}: {one.why}" for name, one in known.items() if not one.ok]
-        refused = [
-            f"alert {one.alert.name} of {name} is about no node: {one.why}"
-            for name, one in self.named_refusals()
-        ]
         if self._named and not self.books:
             lines.append("policies ask for alerts, and no Alertmanager is configured")
-        more = len(refused) - MAX_NAMED
-        lines += refused[:MAX_NAMED]
-        lines += [f"{more} more alerts that policies name are about no node"] if more > 0 else []
+        lines += self.refused.notes()
         lines += [line for book in self.queries.values() for line in _troubles(book)]
         lines += [
-            f"query {_asked(one)}: no Prometheus {one.source or ''} is configured"
+            f"query {short(one)}: no Prometheus {one.source or ''} is configured"
             for one in self._unasked
         ]
         return tuple(lines)
-
-    def named_refusals(self) -> list[tuple[str, Refusal]]:
-        """Return the alerts that policies ask for and that are about no node, by source."""
-        return [
-            (name, one)
-            for name, placing in self._placings.items()
-            for one in placing.refusals()
-            if self._is_named(name, one.alert)
-        ]
-
-    def refusals(self) -> Counter[str]:
-        """Count the alerts that are about no node, by reason: also those no policy names."""
-        return Counter(
-            one.reason.value for placing in self._placings.values() for one in placing.refusals()
-        )
-
-    def _is_named(self, source: str, alert: Alert) -> bool:
-        if not any(not clause.name or clause.name == alert.name for clause in self._named):
-            return False
-        fact = AlertFact(
-            source=source,
-            name=alert.name,
-            labels=dict(alert.identity),
-            since=0.0,
-            seen=0.0,
-            starts_at=0.0,
-        )
-        return any(names(clause, fact) for clause in self._named)
 
     # -- what comes of it --------------------------------------------------------------------
 
@@ -249,18 +232,28 @@ class Board:
             self._touched |= nodes
             for one in refused:
                 self._observer.unresolved(one.reason.value)
-                if self._is_named(name, one.alert):
-                    self.on_refused(name, one)
             matters = self._refresh(name, book, changed) or matters
-            self.revision += bool(changed or nodes or refused)
+            if changed or nodes or refused:
+                self.revision += 1
+                self._refused_due = 0.0
         for node in self._touched:
             self._tell(node)
         self._touched = set()
+        if self._refused_due <= now:
+            self._look_at_refused(now)
         self._surround(now, matters=matters)
+
+    def _look_at_refused(self, now: float) -> None:
+        before, self._refused_due = list(self.refused.notes()), now + REFUSED_SECONDS
+        for news in self.refused.look():
+            self.on_refused(news)
+        self._observer.refused(self.refused.counts)
+        self.revision += before != list(self.refused.notes())
 
     def _forget_nodes(self) -> None:
         """Drop what was said of nodes that are gone or others now."""
         self._index_seen = self._index.version
+        self._refused_due = 0.0
         for node, uid in list(self._uids.items()):
             if self._index.uid(node) != uid:
                 del self._uids[node]
@@ -380,15 +373,6 @@ def _since(fact: AlertFact, at: float) -> AlertFact:
 
 def _troubles(book: QueryBook) -> Iterator[str]:
     if book.problem:
-        yield f"query {_asked(book.clause)}: {book.problem}"
-    if book.refused:
-        yield (
-            f"query {_asked(book.clause)}: {len(book.refused)} series are about no node,"
-            f" such as: {book.refused[0].why}"
-        )
+        yield f"query {short(book.clause)}: {book.problem}"
     if book.wanted and not book.facts:
-        yield f"query {_asked(book.clause)}: where {min(book.wanted)} runs is not known yet"
-
-
-def _asked(clause: QueryClause) -> str:
-    return " ".join(clause.promql.split())[:MAX_QUERY]
+        yield f"query {short(book.clause)}: where {min(book.wanted)} runs is not known yet"

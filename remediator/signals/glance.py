@@ -43,6 +43,9 @@ class Nobody:
     def unresolved(self, reason: str) -> None:
         """Do nothing."""
 
+    def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Do nothing."""
+
     def sources(self, ok: Mapping[str, bool]) -> None:
         """Do nothing."""
 

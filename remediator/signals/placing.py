@@ -6,7 +6,7 @@ later, because a second node got the same address, its silence would look like r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ class Refusal(NamedTuple):
     alert: Alert
     reason: Reason
     why: str
+    nodes: tuple[str, ...] = ()
 
 
 class Placing:
@@ -72,6 +73,10 @@ class Placing:
         """Return the alerts about a node."""
         return self._on.get(node, frozenset())
 
+    def placed(self) -> Iterable[tuple[str, AbstractSet[Identity]]]:
+        """Return the nodes that alerts are or were about, with those alerts."""
+        return self._on.items()
+
     def wanted(self) -> set[PodKey]:
         """Return the pods whose place would help."""
         answers = (self._answers[identity] for identity in self._loose)
@@ -80,7 +85,7 @@ class Placing:
     def refusals(self) -> list[Refusal]:
         """Return the alerts that name no node."""
         return [
-            Refusal(self._book.entries[identity].alert, answer.reason, answer.why)
+            Refusal(self._book.entries[identity].alert, *answer)
             for identity in self._loose
             if isinstance(answer := self._answers[identity], Refused)
         ]
@@ -111,7 +116,7 @@ class Placing:
                 not isinstance(before, Refused) or before.reason is not after.reason
             ):
                 alert = self._book.entries[identity].alert
-                refused.append(Refusal(alert, after.reason, after.why))
+                refused.append(Refusal(alert, *after))
         return nodes, refused
 
     def _keep(self, identity: Identity, before: Answer | None, after: Answer | None) -> None:

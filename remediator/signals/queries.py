@@ -37,6 +37,7 @@ from remediator.signals.resolve import (
 MAX_SERIES: Final = 50_000
 INTERVALS_FRESH: Final = 3
 """An answer holds for so many intervals, and the time that a query may take."""
+_MAX_SHOWN: Final = 80
 _Target = tuple[str, str]
 """Job and instance."""
 _POINT: Final = 2
@@ -125,6 +126,17 @@ def queries_of(policies: Iterable[RemediationPolicy]) -> dict[str, QueryClause]:
     """Return every query that policies ask, by its key."""
     found = (one for policy in policies for one in _clauses(policy))
     return {one.key: one for one in found}
+
+
+def asked_of_nodes(policies: Iterable[RemediationPolicy]) -> frozenset[str]:
+    """Return the keys of the queries in ``when``: one in ``unless`` need not name a node."""
+    entries = (entry for policy in policies for entry in policy.spec.when)
+    return frozenset(one.key for entry in entries for one in entry.each("query"))
+
+
+def short(clause: QueryClause) -> str:
+    """Return a query as people see it in one line."""
+    return " ".join(clause.promql.split())[:_MAX_SHOWN]
 
 
 def _clauses(policy: RemediationPolicy) -> Iterator[QueryClause]:

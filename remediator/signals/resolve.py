@@ -72,10 +72,11 @@ class Found(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Why none is."""
+    """Why none is. ``nodes``: those that it might have been, for people."""
 
     reason: Reason
     why: str
+    nodes: tuple[str, ...] = ()
 
 
 class Wanted(NamedTuple):
@@ -220,14 +221,15 @@ def _by_labels(labels: Mapping[str, str], rules: Rules, index: NodeIndex) -> str
     for label in wanted:
         nodes = index.named(labels[label])
         if len(nodes) > 1:
-            return Refused(Reason.AMBIGUOUS, f"{label}={labels[label]} names {_list(nodes)}")
+            why = f"{label}={labels[label]} names {_list(nodes)}"
+            return Refused(Reason.AMBIGUOUS, why, tuple(sorted(nodes)))
         if nodes:
             found[label] = nodes.pop()
         elif label not in WEAK:
             return Refused(Reason.UNKNOWN_NODE, f"{label}={labels[label]} names no node")
     if len(set(found.values())) > 1:
         said = ", ".join(f"{label} names {node}" for label, node in found.items())
-        return Refused(Reason.CONFLICT, said)
+        return Refused(Reason.CONFLICT, said, tuple(sorted(set(found.values()))))
     return next(iter(found.values()), None)
 
 
@@ -252,6 +254,7 @@ def _only_itself(
         Reason.SCRAPER,
         f"every alert of job {job} names {node}, and {where}: let Prometheus keep its labels"
         " (honor_labels: true)",
+        (node,),
     )
 
 
@@ -278,7 +281,8 @@ def _by_target(
     if host:
         nodes = index.named(host)
         if len(nodes) > 1:
-            return Refused(Reason.AMBIGUOUS, f"instance={host} names {_list(nodes)}")
+            why = f"instance={host} names {_list(nodes)}"
+            return Refused(Reason.AMBIGUOUS, why, tuple(sorted(nodes)))
         if nodes:
             return nodes.pop()
     if not exporter:
@@ -301,7 +305,7 @@ def _by_pod(
     if not place.node or not index.uid(place.node):
         return Refused(Reason.POD, f"where {key} runs cannot be found out")
     if subject.starts_at is not None and place.created > subject.starts_at + SKEW_SECONDS:
-        return Refused(Reason.POD, f"{key} is younger than the alert")
+        return Refused(Reason.POD, f"{key} is younger than the alert", (place.node,))
     return place.node
 
 
@@ -317,6 +321,7 @@ def _not_younger(node: str, subject: Subject, index: NodeIndex) -> Found | Refus
             Reason.OLDER,
             f"it began before {node} was created, and was not sent again"
             f" {LOOKBACK_SECONDS / 60:.0f} minutes after that: it is about another of that name",
+            (node,),
         )
     return Found(node, index.uid(node))
 

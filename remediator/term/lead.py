@@ -17,6 +17,7 @@ from remediator.decide.closings import Standing
 from remediator.decide.core import ActivePolicy, Policies, World
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.ledger import Ledger
+from remediator.decide.signal_clauses import ALERTMANAGER
 from remediator.decide.topics import Topics
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import ApiError
@@ -28,7 +29,7 @@ from remediator.record.events import Events
 from remediator.record.messages import MessageMemory
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import LedgerMemory, restore
-from remediator.signals.placing import Refusal
+from remediator.signals.refused import OUTSIDE, News, RefusedSignal
 from remediator.term.closing import Closing, standing_of
 from remediator.term.control import Control
 from remediator.term.correspondence import correspond
@@ -188,8 +189,8 @@ class Term:
             self._control.follow()
             self.use(has.watcher.current)
             has.board.on_refused = self._tell_refused
-            for source, refusal in has.board.named_refusals():
-                self._tell_refused(source, refusal)
+            for news in has.board.refused.all():
+                self._tell_refused(news)
             engine.start()
             if self._stopping:
                 engine.stop()
@@ -228,17 +229,17 @@ class Term:
             self._parts.engine.look_at_all()
         self._publisher.touch()
 
-    def _tell_refused(self, source: str, refusal: Refusal) -> None:
+    def _tell_refused(self, news: News) -> None:
         """Tell people of an alert that a policy asks for, and that is about no node: once."""
-        name = refusal.alert.name
-        if self._parts is not None:
-            self._parts.executor.send(
+        one, parts = news.refused, self._parts
+        if parts is not None and names_no_node(one):
+            parts.executor.send(
                 SendMessage(
-                    key=refused_key(source, refusal),
+                    key=refused_key(one),
                     to=self._has.cluster.alerts_to,
-                    title=f"alert {name} is about no node",
-                    text=f"{source} has it firing, and a policy asks for it, but {refusal.why}. "
-                    "Nothing is done. `remediator status` names all such alerts.",
+                    title=f"alert {one.alert} is about no node",
+                    text=f"{source_of(one)} has it firing, and a policy asks for it, but {one.why}."
+                    " Nothing is done. `remediator status` names all such alerts.",
                     urgency=Urgency.WARNING,
                     kind="alert-refused",
                 )
@@ -250,7 +251,8 @@ class Term:
         def standing(dry_run: bool) -> Standing:  # noqa: FBT001 - of two worlds
             side = self._virtual if dry_run else self._real
             nodes = [overlay.view(one) if dry_run else one for one in has.fleet.all()]
-            alerts = {refused_key(*one) for one in has.board.named_refusals()}
+            refused = has.board.refused.named.values()
+            alerts = {refused_key(one) for one in refused if names_no_node(one)}
             return standing_of(side, nodes, now=has.clock.now(), alerts=alerts)
 
         return Closing(topics=self._topics, outbox=parts.outbox, standing=standing)
@@ -282,6 +284,19 @@ class Term:
                 return
 
 
-def refused_key(source: str, refusal: Refusal) -> str:
+def names_no_node(one: RefusedSignal) -> bool:
+    """Tell whether it is an alert that ought to name a node and does not: worth a message.
+
+    Alerts about nodes that are none of ours may well be meant for others, too.
+    """
+    return bool(one.alert) and one.reason != OUTSIDE
+
+
+def source_of(one: RefusedSignal) -> str:
+    """Return the name of its Alertmanager in RemediatorConfig."""
+    return one.source.removeprefix(ALERTMANAGER)
+
+
+def refused_key(one: RefusedSignal) -> str:
     """Return the key of the message that an alert is about no node."""
-    return f"alert-refused/{source}/{refusal.alert.name}/{refusal.reason.value}"
+    return f"alert-refused/{source_of(one)}/{one.alert}/{one.reason}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 
 import pytest
@@ -168,12 +169,24 @@ def test_an_alert_about_an_unknown_node_is_refused_counted_and_shown(
     watched: Site, pair: Pair, run: Run
 ) -> None:
     watched.node()
+    outside = watched.cluster.create_node(labels={"kubernetes.io/os": "linux"})
     pair.fire(alertname=ALERT, node="no-such-node")
-    run()
-    notes = watched.wait(
-        lambda: [n for n in watched.status().get("notes", ()) if "no-such-node" in n], "note"
-    )
-    assert notes == [f"alert {ALERT} of main is about no node: node=no-such-node names no node"]
+    pair.fire(alertname=ALERT, node=outside)
+    replica = run()
+    notes = watched.wait(lambda: both if len(both := notes_of(watched)) > 1 else None, "both notes")
+    assert notes[0] == f"alert {ALERT} of main is about no node: node=no-such-node names no node"
+    assert notes[1].startswith(f"alert {ALERT} of main is about {outside}, which is no GPU node")
+    assert "`gpuNodes` in RemediatorConfig" in notes[1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{replica.port}/metrics", timeout=5) as page:
+        scraped = page.read().decode()
+    for reason in ("unknown_node", "outside_gpu_nodes"):
+        labels = f'reason="{reason}",source="alertmanager/main"'
+        assert f"remediation_signals_refused{{{labels}}} 1.0" in scraped
+    assert watched.writes_to(outside) == []
+
+
+def notes_of(site: Site) -> list[str]:
+    return [note for note in site.status().get("notes", ()) if ALERT in note]
 
 
 def _fire(pair: Pair, name: str, node: str) -> list[dict[str, dict[str, list[str]]]]:

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from remediator.decide.facts import AlertFact
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
+from remediator.signals.alertbook import BookFullError
 from remediator.signals.alerts import Alert, Report
-from remediator.signals.board import Board
+from remediator.signals.board import REFUSED_SECONDS, Board
 from remediator.signals.fleet import Fleet
 from remediator.signals.queries import Answered, Sample
 from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
@@ -21,14 +22,19 @@ from tests.unit.signals.test_resolve import node
 
 
 PEER = "http://one"
+CPU = {"cpu-only": "true"}
 
 
 class Observer:
     def __init__(self) -> None:
         self.reasons: Counter[str] = Counter()
+        self.counts: dict[tuple[str, str], int] = {}
 
     def unresolved(self, reason: str) -> None:
         self.reasons[reason] += 1
+
+    def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
+        self.counts = {key: count for key, count in counts.items() if count}
 
     def sources(self, ok: Mapping[str, bool]) -> None:
         pass
@@ -62,6 +68,7 @@ class Desk:
         document = {
             "alertmanagers": [{"name": "main", "urls": [PEER], "goneAfter": "1s"}],
             "prometheus": [{"name": "prom", "url": "http://p"}],
+            "gpuNodes": {"matchExpressions": [{"key": "cpu-only", "operator": "DoesNotExist"}]},
         }
         cluster = ClusterSpec.model_validate(document)
         self.clock, self.index, self.observer = SetClock(), NodeIndex(), Observer()
@@ -173,17 +180,120 @@ def test_an_alert_is_placed_when_its_node_appears(desk: Desk) -> None:
 
 def test_people_are_told_of_a_refused_alert_that_a_policy_asks_for(desk: Desk) -> None:
     told: list[tuple[str, str]] = []
-    desk.board.on_refused = lambda source, one: told.append((source, one.why))
+    desk.board.on_refused = lambda news: told.append((news.refused.source, news.refused.why))
     desk.poll(alert(node="n3"), alert("Other", node="n3"))
     desk.poll(alert(node="n3"), alert("Other", node="n3"))
-    assert told == [("main", "node=n3 names no node")]
+    assert told == [("alertmanager/main", "node=n3 names no node")]
 
 
 def test_refusals_that_no_policy_asks_about_are_counted_and_not_shown(desk: Desk) -> None:
     desk.poll(alert("KubePodCrashLooping", pod="x"))
     assert desk.observer.reasons == {"no_label": 1}
     assert not any("Crash" in note for note in desk.board.notes())
-    assert desk.board.refusals() == {"no_label": 1}
+    assert desk.observer.counts == {("alertmanager/main", "no_label"): 1}
+
+
+def test_alerts_that_are_refused_alike_are_one_line(desk: Desk) -> None:
+    desk.poll(*(alert(node=f"gone-{number}") for number in range(7)))
+    (note,) = desk.board.notes()
+    assert note.startswith("alert Fault of main is about no node: node=gone-")
+    assert note.endswith("names no node, and 6 more like it")
+    assert desk.observer.counts == {("alertmanager/main", "unknown_node"): 7}
+    desk.poll()
+    desk.poll()
+    assert (desk.board.notes(), desk.observer.counts) == ((), {})
+
+
+def test_of_many_kinds_of_refused_alerts_the_rest_is_counted(desk: Desk) -> None:
+    desk.board.use([policy(when=[{"alert": {"name": f"Fault{one}"}} for one in range(7)])])
+    desk.poll(*(alert(f"Fault{one}", node="n3") for one in range(7)))
+    notes = desk.board.notes()
+    assert len(notes) == 6
+    assert notes[-1] == "2 more kinds of alerts that policies name are refused"
+
+
+def test_an_alert_of_a_node_that_is_none_of_gpu_nodes_is_said_with_the_setting(
+    desk: Desk,
+) -> None:
+    told: list[tuple[str, tuple[str, ...]]] = []
+    desk.board.on_refused = lambda news: told.append((news.refused.reason, news.nodes))
+    desk.node(None, node("cpu-1", labels=CPU))
+    desk.poll(alert(node="cpu-1"), alert("Other", node="cpu-1"), alert(node="n1"))
+    (note,) = desk.board.notes()
+    assert note == (
+        "alert Fault of main is about cpu-1, which is no GPU node by `gpuNodes` in"
+        " RemediatorConfig: nothing is done there; if they are, correct that selector"
+    )
+    assert desk.observer.counts == {("alertmanager/main", "outside_gpu_nodes"): 2}
+    assert told == [("outside_gpu_nodes", ("cpu-1",))]
+    assert desk.alerts("cpu-1"), "it stays with its node: a session there goes on by it"
+    desk.node(node("cpu-1", labels=CPU), replace(node("cpu-1"), resource_version="2"))
+    desk.poll(alert(node="cpu-1"), alert(node="n1"))
+    desk.poll(alert(node="cpu-1"), alert(node="n1"))
+    assert (desk.board.notes(), desk.observer.counts) == ((), {})
+
+
+def test_an_alert_of_a_further_node_outside_is_news(desk: Desk) -> None:
+    told: list[tuple[str, ...]] = []
+    desk.board.on_refused = lambda news: told.append(news.nodes)
+    for name in ("cpu-1", "cpu-2"):
+        desk.node(None, node(name, labels=CPU))
+    desk.poll(alert(node="cpu-1"))
+    desk.poll(alert(node="cpu-1"))
+    desk.poll(alert(node="cpu-1"), alert(node="cpu-2"))
+    assert told == [("cpu-1",), ("cpu-2",)]
+    assert desk.board.notes()[0].startswith("alert Fault of main is about cpu-1, cpu-2, which are")
+
+
+def test_refused_series_are_counted_by_source_and_reason_and_shown(desk: Desk) -> None:
+    told: list[tuple[str, str]] = []
+    desk.board.on_refused = lambda news: told.append((news.refused.source, news.refused.reason))
+    desk.board.use([policy(when=[{"query": {"promql": "x"}}])])
+    desk.node(None, node("cpu-1", labels=CPU))
+    (key,) = desk.board.queries
+    found = [{"node": "n1"}, {"node": "gone"}, {"node": "cpu-1"}, {"gpu": "0"}, {"gpu": "1"}]
+    samples = tuple(Sample(labels, 1.0) for labels in found)
+    for _ in range(2):
+        desk.board.answered(key, Answered(samples, None, desk.clock.time))
+        desk.board.publish()
+    assert desk.observer.counts == {
+        ("prometheus/prom", "unknown_node"): 1,
+        ("prometheus/prom", "outside_gpu_nodes"): 1,
+        ("prometheus/prom", "no_label"): 2,
+    }
+    assert sorted(told) == sorted(desk.observer.counts), "once each"
+    notes = desk.board.notes()
+    assert "query x: 2 series are about no node, such as: no label names a node" in notes
+    assert any(note.startswith("query x is about cpu-1, which is no GPU node") for note in notes)
+    desk.board.misread(key, why="it is a scalar")
+    desk.board.publish()
+    assert desk.observer.counts["prometheus/prom", "unreadable"] == 1
+    assert "query x: it is a scalar" in desk.board.notes()
+
+
+def test_a_query_of_unless_is_not_asked_about_nodes_and_refuses_none(desk: Desk) -> None:
+    desk.board.use([policy(unless=[{"query": {"promql": "x"}}])])
+    (key,) = desk.board.queries
+    desk.board.answered(key, Answered((Sample({}, 1.0),), None, desk.clock.time))
+    desk.board.publish()
+    assert not any(note.startswith("query") for note in desk.board.notes())
+    assert desk.observer.counts == {}
+
+
+def test_alerts_that_there_was_no_room_for_are_counted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.signals.alertbook.MAX_ALERTS", 3)
+    many = tuple(alert(f"Fault{one}", node="n1") for one in range(4))
+    with pytest.raises(BookFullError):
+        desk.board.books["main"].told(Report(firing=many, resolved=()), 1.0)
+    desk.clock.time += REFUSED_SECONDS
+    desk.board.publish()
+    assert desk.observer.counts == {("alertmanager/main", "too_many"): 4}
+    desk.poll()
+    desk.clock.time += REFUSED_SECONDS
+    desk.board.publish()
+    assert desk.observer.counts == {}
 
 
 def test_an_alert_stays_with_its_node_when_another_gets_the_same_address(desk: Desk) -> None:
@@ -213,7 +323,7 @@ def test_an_older_alert_is_placed_once_it_is_sent_again(desk: Desk) -> None:
     assert desk.alerts("n1") == ()
     desk.poll(replace(early, updated_at=1780315200.0 + 3600))
     assert [one.name for one in desk.alerts("n1")] == ["Fault"]
-    assert not desk.board.refusals()
+    assert not desk.observer.counts
     desk.board.books["main"].told(Report(firing=(early,), resolved=()), 1.0)
     desk.board.publish()
     assert desk.alerts("n1"), "it was placed, and stays"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,13 +31,18 @@ DCGM = {"job": "dcgm-exporter"}
 
 
 def node(
-    name: str, *, ip: str = "", hostname: str = "", created: str = "2026-01-01T00:00:00Z"
+    name: str,
+    *,
+    ip: str = "",
+    hostname: str = "",
+    created: str = "2026-01-01T00:00:00Z",
+    labels: Mapping[str, str] | None = None,
 ) -> Node:
     return Node(
         name=name,
         uid=f"uid-{name}-{created}",
         resource_version="1",
-        labels={"kubernetes.io/hostname": hostname} if hostname else {},
+        labels={**({"kubernetes.io/hostname": hostname} if hostname else {}), **(labels or {})},
         annotations={},
         dropped_annotations=0,
         created=created,

@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from weakref import WeakSet
+
+import aiohttp
 
 
 _TURNS: Final = 100
@@ -65,3 +68,22 @@ class Sockets:
 
     def _open(self) -> list[socket.socket]:
         return [one for one in self._made if one.fileno() >= 0]
+
+
+@contextlib.asynccontextmanager
+async def http_session(*, trust_env: bool) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session for calls to servers of others, such as Alertmanagers. It keeps no cookie.
+
+    Args:
+        trust_env: heed ``HTTPS_PROXY`` and its like.
+    """
+    sockets = Sockets()
+    try:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=sockets.make),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=trust_env,
+        ) as session:
+            yield session
+    finally:
+        await sockets.close()

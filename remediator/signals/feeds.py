@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Final
 
-import aiohttp
 import structlog
 
 from remediator.clock import Clock
 from remediator.kube.podplace import PodFinder
+from remediator.kube.sockets import http_session
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.when import QueryClause
 from remediator.signals.alertmanager import Poller
@@ -96,7 +96,7 @@ class Feeds:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        async with _session() as session, asyncio.TaskGroup() as tasks:
+        async with http_session(trust_env=False) as session, asyncio.TaskGroup() as tasks:
             for name, book in self._board.books.items():
                 if book.spec.urls:
                     self._pollers[name] = Poller(
@@ -113,7 +113,7 @@ class Feeds:
 
         A server that does not answer one query is not asked the others.
         """
-        async with _session() as session, asyncio.TaskGroup() as tasks:
+        async with http_session(trust_env=False) as session, asyncio.TaskGroup() as tasks:
             for book in self._board.books.values():
                 poller = Poller(book, session=session, clock=self._clock, news=self._news.set)
                 tasks.create_task(poller.once())
@@ -224,9 +224,3 @@ class Feeds:
             lasts = PLACE_LASTS if place.node else NO_PLACE_LASTS
             self._places[key] = self._clock.now() + lasts
         return bool(wanted)
-
-
-@contextlib.asynccontextmanager
-async def _session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(trust_env=False, auto_decompress=True) as session:
-        yield session

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from node_agent.publish.access import AccessError
+from node_agent.publish.sockets import Sockets
 
 
 if TYPE_CHECKING:
@@ -134,11 +135,14 @@ class NodeApi:
         self._seconds = timeout
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = Sockets()
 
     async def __aenter__(self) -> Self:
         """Open the pool; no connection is made yet."""
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=4, keepalive_timeout=_KEEP_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=4, keepalive_timeout=_KEEP_SECONDS, socket_factory=self._sockets.make
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             headers={"User-Agent": "gpu-remediator-node-agent", "Accept": "application/json"},
@@ -154,6 +158,7 @@ class NodeApi:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+            await self._sockets.close()
             self._session = None
 
     async def read(self) -> NodeView:

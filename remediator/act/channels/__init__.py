@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import aiohttp
@@ -18,17 +19,18 @@ from remediator.act.channels.words import OwnWords, as_they_are
 from remediator.act.envelope import Channel
 from remediator.act.outbox import LOG_CHANNEL
 from remediator.decide.topics import Topics
+from remediator.kube.sockets import http_session
 from remediator.policy.channels import Channel as ChannelSpec
 from remediator.policy.sources import rooted
 
 
-def open_session() -> aiohttp.ClientSession:
-    """Return the session that channels share. Close it after the outbox has ended.
+def open_session() -> AbstractAsyncContextManager[aiohttp.ClientSession]:
+    """Return the session that channels share. Leave it after the outbox has ended.
 
     TLS is verified against the system's authorities; ``HTTPS_PROXY`` and ``NO_PROXY``
     are heeded. No cookie is kept.
     """
-    return aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
+    return http_session(trust_env=True)
 
 
 def make_channels(

@@ -51,8 +51,12 @@ def test_one_cordon_in_spite_of(
     site.says(node)
     site.wait(lambda: not site.cordoned(node), "uncordon")
 
-    sent = [entry["requestObject"].get("spec", {}) for entry in site.writes_to(node)]
-    assert [spec["unschedulable"] for spec in sent if spec] == [True, None]
+    def sent() -> list[bool | None]:
+        found = (entry["requestObject"].get("spec", {}) for entry in site.writes_to(node))
+        return [spec["unschedulable"] for spec in found if spec]
+
+    site.wait(lambda: len(sent()) > 1, "the server's record of both")  # behind its answers
+    assert sent() == [True, None]
     assert len(site.history(node)["attempts"]) == 1
 
 

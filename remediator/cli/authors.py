@@ -165,14 +165,32 @@ def record(
         str, typer.Option("--for", metavar="TIME", help="How long, such as 1h; Ctrl-C ends it.")
     ] = "1h",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="RemediatorConfig file: its alerts are recorded, too. Default: no alerts.",
+        ),
+    ] = None,
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE|DIR",
+            help="Policies whose queries are recorded, too; repeatable. Default: no query.",
+        ),
+    ] = None,
+    policies_from: PoliciesFromWhere = "files",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
+    namespace: Namespace = NAMESPACE,
 ) -> None:
-    """Record the facts of all nodes, for `replay`. Only reads the cluster."""
+    """Record the facts of all nodes, alerts and answers, for `replay`. Only reads the cluster."""
+    from remediator.cli.record import Given
     from remediator.cli.record import record as act
 
-    target = target_of(kubeconfig, context, NAMESPACE)
-    guarded(act, target, out, seconds=seconds_of(for_, "--for"), overwrite=force)
+    target = target_of(kubeconfig, context, namespace)
+    given = Given(config, policies or (), policies_from)
+    guarded(act, target, out, given, seconds=seconds_of(for_, "--for"), overwrite=force)
 
 
 @authors_app.command()

@@ -88,6 +88,39 @@ class PolicySource(NamedTuple):
         return found
 
 
+def policy_source(
+    paths: Sequence[Path], given: str, *, cluster: ClusterSpec | None, recorded: bool = False
+) -> PolicySource:
+    """Return where the policies are, by the flags.
+
+    Args:
+        paths: ``--policies``.
+        given: ``--policies-from``.
+        cluster: see :class:`PolicySource`.
+        recorded: whether a recording stands for the cluster.
+
+    Raises:
+        Failure: they do not fit together (2).
+    """
+    try:
+        kind = PoliciesFrom(given)
+    except ValueError:
+        known = ", ".join(PoliciesFrom)
+        raise Failure(
+            f"error: --policies-from {given}: write one of {known}", code=BAD_INPUT
+        ) from (None)
+    wrong = ""
+    if kind is not PoliciesFrom.CRDS and not paths:
+        wrong = "which policies? --policies FILE|DIR, or --policies-from crds"
+    elif kind is PoliciesFrom.CRDS and paths:
+        wrong = "--policies-from crds reads no files: write --policies-from both"
+    elif kind is not PoliciesFrom.FILES and recorded:
+        wrong = "a recording holds no policies: give them by --policies alone"
+    if wrong:
+        raise Failure(f"error: {wrong}", code=BAD_INPUT)
+    return PolicySource(tuple(paths), kind, cluster)
+
+
 def parse_objects(
     found: Mapping[str, bytes],
     *,

@@ -1,60 +1,111 @@
-"""`record`: the facts of the live cluster's nodes into a file, for `replay`. Reads only."""
+"""`record`: the facts of the live cluster's nodes into a file, for `replay`. Reads only.
+
+What alerts and queries say is recorded as the controller's own code makes it of their sources.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
-import structlog
 import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
+from remediator.cli.policysource import Found, PolicySource, policy_source
+from remediator.cli.replay import read_cluster
+from remediator.cli.snapshot import only_errors_logged
+from remediator.clock import BootClock, Clock
 from remediator.kube.client import ApiClient, node_reflector
 from remediator.kube.objects import Node
+from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.kube.store import Store
-from remediator.lab.tape import encode_blind, encode_change, encode_header
+from remediator.lab.said import Said, Writer
+from remediator.lab.tape import encode_blind, encode_change, encode_header, encode_said
+from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import Mode, RemediationPolicy
+from remediator.replica import sources_of
+from remediator.settings import PoliciesFrom
+from remediator.signals.board import Board
+from remediator.signals.feeds import Feeds
+from remediator.signals.fleet import Fleet
+from remediator.signals.glance import Nobody, sighted
+from remediator.signals.resolve import NodeIndex
 
 
+TICK_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 5.0
 _GZIP: Final = ".gz"
 
 
-def record(target: Target, out: Path, *, seconds: float, overwrite: bool) -> None:
+class Given(NamedTuple):
+    """Where what is recorded beside the nodes comes from: files and flags, as of `simulate`."""
+
+    config: Path | None
+    policies: Sequence[Path]
+    policies_from: str
+
+
+class Signals(NamedTuple):
+    """What is recorded beside the nodes.
+
+    ``cluster``: RemediatorConfig, names of files as this process sees them. ``policies``: whose
+    queries are asked; None: none.
+    """
+
+    cluster: ClusterSpec
+    policies: PolicySource | None
+
+
+def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite: bool) -> None:
     """Record until the time is over, or Ctrl-C: what was recorded until then is whole.
 
     Raises:
-        Failure: the file is there already (2), or nodes may not be read.
+        Failure: the file is there already (2), a policy is wrong (2), or nodes may not be read.
     """
     if out.exists() and not overwrite:
         raise Failure(f"error: {out} exists; --force overwrites it", code=2)
-    # The reflector tells of every hiccup; here the last line says what counts.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    signals = _signals(given)
+    clock, notes = BootClock(), list[str]()
     try:
-        with _open(out) as stream:
-            tape = Tape(stream, now=time.time)
+        # The reflector and the polls tell of every hiccup; here the last lines say what counts.
+        with _open(out) as stream, only_errors_logged():
+            tape = Tape(stream, now=clock.now)
             with suppress(KeyboardInterrupt):
-                on_cluster(target, lambda api: _record(api, tape, seconds))
+                recorder = Recorder(tape, signals, clock=clock, notes=notes)
+                on_cluster(target, lambda api: recorder.run(api, target.namespace, seconds))
     except OSError as error:
         raise Failure(f"error: {out}: {error.strerror or error}", code=2) from error
+    typer.echo("".join(f"note: {note}\n" for note in notes), nl=False)
     typer.echo(f"{out}: {tape.lines} lines of {len(tape.names)} nodes")
 
 
+def _signals(given: Given) -> Signals:
+    """Read the files. Raises Failure."""
+    cluster = read_cluster(given.config)
+    folder = Path() if given.config is None else given.config.parent
+    source = None
+    if given.policies or given.policies_from != PoliciesFrom.FILES:
+        checked = None if given.config is None else cluster
+        source = policy_source(given.policies, given.policies_from, cluster=checked)
+        source.from_files()  # what is wrong there is said before anything is written
+    return Signals(sources_of(cluster, folder), source)
+
+
 class Tape:
-    """Writes what happens to nodes. ``now``: seconds since the epoch."""
+    """Writes what happens to nodes, and what is said of them. ``now``: epoch seconds."""
 
     def __init__(self, stream: TextIO, *, now: Callable[[], float]) -> None:
         self.lines = 0
         self.names: set[str] = set()
         self._stream = stream
         self._now = now
-        self._start = now()
+        self._start = self._flushed = now()
 
     def begin(self, nodes: int) -> None:
         """Write the first line."""
@@ -72,34 +123,104 @@ class Tape:
         """Write that nothing was seen for so long."""
         self._write(encode_blind(seconds, self._now() - self._start))
 
+    def said(self, said: Said | None) -> None:
+        """Write what changed of alerts and queries, if anything did."""
+        if said is not None:
+            self._write(encode_said(said, self._now() - self._start))
+
     def flush(self) -> None:
-        """Bring to disk what was written."""
-        self._stream.flush()
+        """Bring to disk what was written, now and then: a packed file grows by each flush."""
+        if self._now() - self._flushed >= FLUSH_SECONDS:
+            self._flushed = self._now()
+            self._stream.flush()
 
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self.lines += 1
 
 
-async def _record(api: ApiClient, tape: Tape, seconds: float) -> None:
-    """Mirror the nodes into the tape until the time is over."""
-    known = await ApiNodeReader(api=api).list_nodes()  # says what is missing, if we may not
-    store: Store[Node] = Store()
-    tape.begin(len(known))
-    store.on_event(tape.changed)
-    reflector = node_reflector(api, store, on_gap=tape.blind)
-    mirror = asyncio.create_task(reflector.run())
-    try:
-        async with asyncio.timeout(seconds):
-            while not mirror.done():
-                await asyncio.sleep(FLUSH_SECONDS)
-                tape.flush()
-    except TimeoutError:
-        pass
-    finally:
-        mirror.cancel()
-        with suppress(asyncio.CancelledError):
-            await mirror
+class Recorder:
+    """Mirrors the nodes, and follows alerts and queries, into a tape.
+
+    Args:
+        tape: where to.
+        signals: what is recorded beside the nodes.
+        clock: as the tape's.
+        notes: gets what is amiss in the end.
+    """
+
+    def __init__(self, tape: Tape, signals: Signals, *, clock: Clock, notes: list[str]) -> None:
+        self._tape = tape
+        self._cluster, self._source = signals
+        self._clock = clock
+        self._notes = notes
+
+    async def run(self, api: ApiClient, namespace: str, seconds: float) -> None:
+        """Record until the time is over."""
+        found = Found(()) if self._source is None else await self._source.read(api, namespace)
+        known = await ApiNodeReader(api=api).list_nodes()  # says what is missing, if we may not
+        store: Store[Node] = Store()
+        fleet = Fleet(cluster=self._cluster, clock=self._clock)
+        board = self._board(store, fleet, found.policies)
+        self._tape.begin(len(known))
+        store.on_event(self._tape.changed)
+        mirror = node_reflector(api, store, on_gap=self._tape.blind)
+        feeds = Feeds(
+            cluster=self._cluster,
+            board=board,
+            clock=self._clock,
+            finder=PodFinder(api=api),
+            watch_staleness=lambda: mirror.staleness,
+        )
+        writer = Writer({key: one.clause.promql for key, one in board.queries.items()})
+        tasks = [
+            asyncio.create_task(mirror.run()),
+            asyncio.create_task(_follow(feeds, mirror.synced)),
+        ]
+        try:
+            async with asyncio.timeout(seconds):
+                while not any(task.done() for task in tasks):
+                    await asyncio.sleep(TICK_SECONDS)
+                    self._tape.said(
+                        writer.difference(sighted(fleet, self._cluster, self._clock.now()))
+                    )
+                    self._tape.flush()
+        except TimeoutError:
+            pass
+        finally:
+            self._notes += [*found.notes, *sorted(board.notes())]
+            await _ended(tasks)
+
+    def _board(
+        self, store: Store[Node], fleet: Fleet, policies: Sequence[RemediationPolicy]
+    ) -> Board:
+        index = NodeIndex()
+        store.on_event(index.on_event)
+        store.on_event(fleet.on_event)
+        board = Board(
+            cluster=self._cluster,
+            fleet=fleet,
+            index=index,
+            clock=self._clock,
+            observer=Nobody(),
+        )
+        board.use(one for one in policies if one.spec.mode is not Mode.DISABLED)
+        return board
+
+
+async def _follow(feeds: Feeds, synced: asyncio.Event) -> None:
+    """Ask the sources, once it is known which nodes there are."""
+    await synced.wait()
+    await feeds.run()
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End them. Raises what ended one before its time."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result
 
 
 def _open(path: Path) -> TextIO:

@@ -59,6 +59,8 @@ def show_replay(
     first = replays[0][1]
     lasted = format_duration(round(first.end - first.start))
     typer.echo(f"{tape.name}: {first.nodes} nodes, {lasted}; policies as though enforced")
+    for note in dict.fromkeys(note for _, one in replays for note in one.notes):
+        typer.echo(f"note: {note}")
     typer.echo("\n".join(table(rows(replays))))
     if len(replays) > 1:
         found = differing(replays[0][1], replays[1][1])
@@ -141,6 +143,7 @@ def _as_json(replays: Sequence[tuple[str, Replayed]]) -> list[dict[str, object]]
             "seconds": round(one.end - one.start, 3),
             "nodes": one.nodes,
             "figures": figures(one),
+            "notes": list(one.notes),
             "out": [[round(at - one.start, 3), count] for at, count in one.lost],
         }
         for name, one in replays

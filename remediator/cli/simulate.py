@@ -13,8 +13,8 @@ import typer
 from remediator.cli.blockers import drain_blockers
 from remediator.cli.cluster import Target
 from remediator.cli.failure import Failure
-from remediator.cli.policysource import PolicySource
-from remediator.cli.replay import BAD_INPUT, read_cluster
+from remediator.cli.policysource import policy_source
+from remediator.cli.replay import read_cluster
 from remediator.cli.snapshot import Snapshot, take_snapshot
 from remediator.cli.status import table
 from remediator.decide.answer import Answer
@@ -23,12 +23,10 @@ from remediator.decide.facts import NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
 from remediator.lab.player import with_mode
 from remediator.lab.simulate import Simulated, Use, simulate
-from remediator.policy.cluster import ClusterSpec
 from remediator.policy.drain import Drain
 from remediator.policy.model import Mode
 from remediator.policy.quantities import format_duration
 from remediator.replica import sources_of
-from remediator.settings import PoliciesFrom
 
 
 _TITLES: Final = ("NODE", "PHASE", "MATCHES", "WOULD DO NOW", "HELD BY")
@@ -125,7 +123,12 @@ def show_explanation(
 
 def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
     cluster = read_cluster(given.config)
-    source = policy_source(given, cluster if given.config is not None else None)
+    source = policy_source(
+        given.policies,
+        given.policies_from,
+        cluster=cluster if given.config is not None else None,
+        recorded=given.tape is not None,
+    )
     folder = Path() if given.config is None else given.config.parent
     seen = take_snapshot(target, source, sources_of(cluster, folder), tape=given.tape, at=given.at)
     policies = seen.policies
@@ -143,26 +146,6 @@ def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
         sightings=seen.sightings,
     )
     return seen, found
-
-
-def policy_source(given: Given, cluster: ClusterSpec | None) -> PolicySource:
-    """Return where the policies are. Raises Failure where the flags do not fit together (2)."""
-    try:
-        kind = PoliciesFrom(given.policies_from)
-    except ValueError:
-        known = ", ".join(PoliciesFrom)
-        said = f"error: --policies-from {given.policies_from}: write one of {known}"
-        raise Failure(said, code=BAD_INPUT) from None
-    if kind is not PoliciesFrom.CRDS and not given.policies:
-        said = "error: which policies? --policies FILE|DIR, or --policies-from crds"
-        raise Failure(said, code=BAD_INPUT)
-    if kind is PoliciesFrom.CRDS and given.policies:
-        said = "error: --policies-from crds reads no files: write --policies-from both"
-        raise Failure(said, code=BAD_INPUT)
-    if kind is not PoliciesFrom.FILES and given.tape is not None:
-        said = "error: a recording holds no policies: give them by --policies alone"
-        raise Failure(said, code=BAD_INPUT)
-    return PolicySource(tuple(given.policies), kind, cluster)
 
 
 # -- text --------------------------------------------------------------------------------------

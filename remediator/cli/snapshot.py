@@ -24,7 +24,7 @@ from remediator.kube.objects import Node
 from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.lab.foreign import cleaned
-from remediator.lab.signals import alerts_of, queries_of
+from remediator.lab.said import Sayings
 from remediator.lab.tape import TapeError, decode
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
@@ -93,13 +93,16 @@ def only_errors_logged() -> Iterator[None]:
 def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy]) -> Snapshot:
     nodes: dict[str, Node] = {}
     now = start = None
+    sayings = Sayings()
     try:
         for change in decode(read_lines(tape)):
             start = change.at if start is None else start
             if at is not None and change.at > start + at:
                 break
             now = change.at
-            if change.node is not None:
+            if change.said is not None:
+                sayings.take(change.said, change.at)
+            elif change.node is not None:
                 nodes[change.name] = cleaned(change.node)
             elif not change.blind:
                 nodes.pop(change.name, None)
@@ -107,12 +110,13 @@ def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy
         raise Failure(f"error: {tape}: {error}", code=BAD_INPUT) from error
     if now is None or start is None:
         raise Failure(f"error: {tape}: the recording holds no node", code=BAD_INPUT)
-    now = now if at is None else start + at
-    notes = (
-        "the recording holds no alerts and no answers to queries: clauses on them cannot be told",
+    return Snapshot(
+        now=now if at is None else start + at,
+        nodes=tuple(nodes.values()),
+        policies=tuple(policies),
+        sightings=sayings.sightings(),
+        notes=sayings.unrecorded(policies),
     )
-    rests = any(any(alerts_of(one)) or any(queries_of(one)) for one in policies)
-    return Snapshot(now, tuple(nodes.values()), tuple(policies), notes=notes if rests else ())
 
 
 async def _live(

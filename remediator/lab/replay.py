@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from remediator.decide.signal_clauses import names
 from remediator.kube.objects import Node
 from remediator.lab.foreign import carried_over, cleaned
 from remediator.lab.player import with_mode
 from remediator.lab.run import Lab
+from remediator.lab.said import Said, Sayings
 from remediator.lab.tape import Change, TapeError
 from remediator.lab.timeline import DONE, Timeline, What
 from remediator.policy.cluster import ClusterSpec
@@ -33,6 +35,8 @@ class Replayed:
     end: float
     nodes: int
     timeline: Timeline
+    notes: tuple[str, ...] = ()
+    """What the policies ask that the recording does not know."""
 
     @property
     def steps(self) -> Counter[str]:
@@ -120,6 +124,11 @@ class _Player:
         self._start = self._last = start
         self._raw: dict[str, Node] = {}
         self._seen: set[str] = set()
+        self._policies = enforced
+        self._sayings = Sayings()
+        self._unless = [
+            one.alert for policy in enforced for one in policy.spec.unless if one.alert is not None
+        ]
 
     def take(self, change: Change) -> None:
         """Let time pass until a change, and have it happen."""
@@ -130,12 +139,16 @@ class _Player:
     def end(self) -> Replayed:
         """Return what came of it."""
         timeline = self._lab.timeline
-        return Replayed(self._start, self._last, len(self._seen), timeline)
+        notes = self._sayings.unrecorded(self._policies)
+        return Replayed(self._start, self._last, len(self._seen), timeline, notes)
 
     def _happen(self, change: Change) -> None:
         lab = self._lab
         if change.blind:
             lab.fleet.blind(change.blind)
+            return
+        if change.said is not None:
+            self._hear(change.said, change.at)
             return
         name, new = change.name, change.node
         old = self._raw.pop(name, None)
@@ -148,3 +161,33 @@ class _Player:
             lab.put(cleaned(new))
         else:
             lab.put(carried_over(old, new, lab.node(name)))
+
+    def _hear(self, said: Said, at: float) -> None:
+        """Have alerts and queries say something else, or the same again."""
+        said_before = self._sayings.around
+        taken = self._sayings.take(said, at)
+        for name in sorted(taken.nodes):
+            self._tell(name)
+        for name in sorted(taken.again):
+            self._tell(name, again=True)
+        around = self._sayings.around
+        if around != said_before:
+            concerns = any(names(clause, one) for clause in self._unless for one in taken.alerts)
+            self._lab.set_around(around, matters=taken.levels or concerns)
+
+    def _tell(self, name: str, *, again: bool = False) -> None:
+        """Tell the lab of one node, as the board tells the fleet.
+
+        What is said once more matters where it ends a silence, and to a recovery, which rests
+        on what was said after the last step.
+        """
+        lab, sayings = self._lab, self._sayings
+        before = lab.facts(name) if again else None
+        queries = sayings.queries_on(name)
+        matters = before is None or any(
+            lab.now >= before.queries[key].fresh_until
+            or (before.session is not None and not one.holds)
+            for key, one in queries.items()
+            if key in before.queries
+        )
+        lab.set_signals(name, alerts=sayings.alerts_on(name), queries=queries, matters=matters)

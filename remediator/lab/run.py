@@ -135,18 +135,23 @@ class Lab:
         self._count(node.name)
 
     def set_signals(
-        self, name: str, *, alerts: tuple[AlertFact, ...], queries: Mapping[str, QueryFact]
+        self,
+        name: str,
+        *,
+        alerts: tuple[AlertFact, ...],
+        queries: Mapping[str, QueryFact],
+        matters: bool = True,
     ) -> None:
-        """Take in what alerts and queries say of a node."""
+        """Take in what alerts and queries say of a node; ``matters``: and look at it."""
         self._signals[name] = (alerts, queries)
-        facts = self.facts(name)
-        if facts is not None:
+        if matters and (facts := self.facts(name)) is not None:
             self._changed(facts)
 
-    def set_around(self, around: ClusterFacts) -> None:
-        """Take in what is known beside the nodes: sources, all alerts."""
+    def set_around(self, around: ClusterFacts, *, matters: bool = True) -> None:
+        """Take in what is known beside the nodes; ``matters``: and look at all of them."""
         self._around = around
-        self._look_at_all()
+        if matters:
+            self._look_at_all()
 
     def remove(self, name: str) -> None:
         """Delete a node."""

@@ -1,18 +1,20 @@
 """Recordings: the facts of a cluster's nodes as JSON lines, changes only.
 
-    {"gpuRemediatorRecording": 1, "start": 1767614400.0, "nodes": 32}
+    {"gpuRemediatorRecording": 2, "start": 1767614400.0, "nodes": 32}
     {"t": 0.0, "node": "gpu-1", "set": {"uid": ..., "labels": ..., "conditions": {...}, ...}}
     {"t": 61.2, "node": "gpu-1", "set": {"conditions": {"GPULost": ["True", "FallenOffBus", ""]}}}
     {"t": 300.4, "node": "gpu-1", "beats": ["GPULost", "GPUXidError"]}
     {"t": 400.0, "node": "gpu-1", "gone": true}
     {"t": 500.0, "blind": 42.0}
+    {"t": 510.0, "said": {...}}
 
 ``t``: seconds since the start, by the recorder's clock. A first line of a node holds all of
 it, a later one what changed; ``conditions`` and texts merge, null removes one. ``beats`` are
 conditions whose heartbeat was renewed and nothing else. ``blind``: seconds in which the
-recorder saw nothing. Everything a decision about nodes rests on is in it, and no pod, no
-address and no secret. A line is written whole, so that a recording that was cut off is short and
-not broken.
+recorder saw nothing. ``said``: what changed of alerts and queries, see :mod:`remediator.lab.said`;
+version 1 has no such lines. Everything a decision about nodes rests on is in it, and no secret; of
+pods and addresses only what labels of alerts say. A line is written whole, so that a recording
+that was cut off is short and not broken.
 """
 
 from __future__ import annotations
@@ -24,11 +26,16 @@ import msgspec
 
 from remediator.kube.objects import Condition, Node, Taint
 from remediator.lab.nodes import stamp
+from remediator.lab.said import Said
 
 
-VERSION: Final = 1
+VERSION: Final = 2
+OLDEST: Final = 1
 MAX_MESSAGE: Final = 200
 """Characters kept of a condition's message: policies do not read them."""
+
+_UNKNOWN: Final = "unknown field"
+_NEWER: Final = ": take the program that recorded it, or a newer one"
 
 _T = TypeVar("_T")
 
@@ -45,7 +52,9 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
     nodes: int = 0
 
 
-class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class NodeState(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
+):
     """What is recorded of a node; in a change only what changed (None: as before)."""
 
     uid: str | None = None
@@ -59,7 +68,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
     conditions: dict[str, tuple[str, str, str] | None] | None = None
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One later line."""
 
     t: float
@@ -68,15 +77,20 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     beats: tuple[str, ...] = ()
     gone: bool = False
     blind: float = 0.0
+    said: Said | None = None
 
 
 class Change(NamedTuple):
-    """One version of a node, or (None) its end. ``at``: epoch seconds of the recorder."""
+    """One version of a node, or (None) its end; or nothing seen; or what others say.
+
+    ``at``: epoch seconds of the recorder.
+    """
 
     at: float
     name: str
     node: Node | None
     blind: float = 0.0
+    said: Said | None = None
 
 
 def encode_header(start: float, nodes: int) -> str:
@@ -105,6 +119,11 @@ def encode_blind(seconds: float, t: float) -> str:
     return msgspec.json.encode(Line(round(t, 3), blind=round(seconds, 3))).decode()
 
 
+def encode_said(said: Said, t: float) -> str:
+    """Return the line that says what changed of alerts and queries."""
+    return msgspec.json.encode(Line(round(t, 3), said=said)).decode()
+
+
 def decode(lines: Iterable[str]) -> Iterator[Change]:
     """Yield the versions of nodes, in order; what follows a line that was cut off is left out.
 
@@ -120,7 +139,8 @@ def decode(lines: Iterable[str]) -> Iterator[Change]:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             if not text.endswith("\n") and next(numbered, None) is None:
                 return  # the last line was being written
-            raise TapeError(f"line {at}: {error}") from error
+            newer = _NEWER if _UNKNOWN in str(error) else ""
+            raise TapeError(f"line {at}: {error}{newer}") from error
         yield _apply(line, nodes, header.start, at)
 
 
@@ -130,10 +150,10 @@ def read_header(text: str) -> Header:
         header = msgspec.json.decode(text, type=Header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise TapeError(f"line 1: this is no recording of `remediator record`: {error}") from error
-    if header.gpu_remediator_recording != VERSION:
+    if not OLDEST <= header.gpu_remediator_recording <= VERSION:
         raise TapeError(
             f"line 1: a recording of version {header.gpu_remediator_recording}, this program reads "
-            f"version {VERSION}"
+            f"versions {OLDEST} to {VERSION}{_NEWER}"
         )
     return header
 
@@ -142,6 +162,8 @@ def _apply(line: Line, nodes: dict[str, Node], start: float, number: int) -> Cha
     now = start + line.t
     if line.blind:
         return Change(now, "", None, line.blind)
+    if line.said is not None:
+        return Change(now, "", None, said=line.said)
     known = nodes.get(line.node)
     if line.gone:
         nodes.pop(line.node, None)

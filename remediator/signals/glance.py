@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from remediator.clock import Clock
-from remediator.decide.facts import AGENTS, ClusterFacts, NodeFacts, SourceFact
+from remediator.decide.facts import AGENTS, WATCH, ClusterFacts, SourceFact
 from remediator.decide.signal_clauses import ALERTMANAGER
 from remediator.kube.objects import Node
 from remediator.kube.podplace import PodFinder
@@ -79,7 +79,7 @@ async def glance(
     await Feeds(
         cluster=cluster, board=board, clock=clock, finder=finder, watch_staleness=lambda: 0.0
     ).once()
-    seen = sighted(fleet.all(), _around(fleet.cluster_facts, cluster, clock.now()))
+    seen = sighted(fleet, cluster, clock.now())
     told_only = [one.name for one in cluster.alertmanagers if one.webhook_only]
     return Glance(
         seen,
@@ -91,11 +91,11 @@ async def glance(
     )
 
 
-def sighted(nodes: Iterable[NodeFacts], around: ClusterFacts) -> Sightings:
-    """Return what the facts of nodes hold of alerts and queries."""
-    nodes = tuple(nodes)
+def sighted(fleet: Fleet, cluster: ClusterSpec, now: float) -> Sightings:
+    """Return what a fleet knows by alerts and queries."""
+    nodes = fleet.all()
     return Sightings(
-        around,
+        _around(fleet.cluster_facts, cluster, now),
         {one.name: one.alerts for one in nodes if one.alerts},
         {one.name: one.queries for one in nodes if one.queries},
     )
@@ -108,8 +108,9 @@ def _ask_for_alerts(policies: Iterable[RemediationPolicy]) -> bool:
 
 
 def _around(facts: ClusterFacts, cluster: ClusterSpec, now: float) -> ClusterFacts:
-    """Return the sources without what one look cannot know: heartbeats, and webhooks."""
-    sources = {name: one for name, one in facts.sources.items() if name != AGENTS}
+    """Return the sources that others are, without what the controller's webhook alone is told."""
+    own = {AGENTS, WATCH}
+    sources = {name: one for name, one in facts.sources.items() if name not in own}
     for one in cluster.alertmanagers:
         if one.webhook_only:
             sources[ALERTMANAGER + one.name] = SourceFact(ok=False, since=now, why=_TOLD_ONLY)

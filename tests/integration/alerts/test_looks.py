@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from remediator.cli.root import app
 from testbed.cluster import Cluster
 from testbed.manifests import install_crds
 from testbed.monitoring import Pair, Prometheus
@@ -194,3 +199,55 @@ def test_policies_that_are_objects(site: Site, cluster: Cluster, remediator: Rem
     assert f"a policy named from-file is in {site.policies}" in note
     told = remediator("policy", "explain", node, *objects, "--policy", "lost")
     assert "lost (DryRun): matches" in told.output
+
+
+def test_what_alerts_and_queries_said_is_recorded_and_replayed(
+    site: Site, pair: Pair, prometheus: Prometheus, remediator: Remediator, tmp_path: Path
+) -> None:
+    lost, hot = site.node(), site.node()
+    for node in (lost, hot):
+        site.says(node)
+    site.config(alertmanagers=[main(pair)], prometheus=[{"name": "prom", "url": prometheus.url}])
+    site.policy("fallen", when=[{"alert": {"name": ALERT}}])
+    site.policy("hot", when=[{"query": {"promql": naming(hot), "interval": "1s"}}])
+    pair.fire(alertname="Watchdog")
+    out = tmp_path / "day.jsonl"
+    kubeconfig = str(site.cluster.kubeconfig_for(site.token))
+    flags = ["--out", str(out), *files(site), "--kubeconfig", kubeconfig]
+
+    def recorded(text: str) -> Callable[[], bool]:
+        return lambda: out.exists() and text in out.read_text("utf-8")
+
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", "from remediator.cli import main; main()", "record", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as recorder:
+        site.wait(recorded('"answers"'), "the query's answer")
+        pair.fire(alertname=ALERT, node=lost)
+        site.wait(recorded(f"{ALERT}:"), "the alert")
+        pair.fire(alertname=ALERT, node=lost, ends_in=0)
+
+        def ended() -> bool:
+            pair.fire(alertname="Watchdog")  # as a living Prometheus does
+            return any(
+                value is None and ALERT in key
+                for line in out.read_text("utf-8").splitlines()
+                for key, value in json.loads(line).get("said", {}).get("alerts", {}).items()
+            )
+
+        site.wait(ended, "the end of the alert")
+        recorder.send_signal(signal.SIGINT)
+        said, _ = recorder.communicate(timeout=20)
+    assert recorder.returncode == 0, said
+    assert "note: " not in said
+
+    result = CliRunner().invoke(app, ["replay", str(out), *files(site), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    (replayed,) = json.loads(result.output)
+    assert replayed["notes"] == []
+    assert replayed["figures"]["step cordon"] == 2
+    assert replayed["figures"]["step uncordon"] == 1
+    looked = simulated(remediator, *files(site), "--recorded", str(out))
+    assert (looked["notes"], set(looked["nodes"])) == ([], {hot})

@@ -313,7 +313,7 @@ def test_where_policies_are_must_be_said_and_fit_together(
 def test_a_recording_without_alerts_is_said_to_those_who_ask_for_them(
     folder: Path, tape: Path
 ) -> None:
-    said = "note: the recording holds no alerts and no answers to queries"
+    said = "note: the recording holds no alerts: p cannot be told by them"
     assert said in call("simulate", "--policies", folder, "--recorded", tape)[1]
     file = folder / "p.yaml"
     file.write_text(POLICY.replace("{alert: {name: Lost}}", "{xid: {codes: [48]}}"))

@@ -1,5 +1,7 @@
 """Kubernetes Events about Nodes: what we did and why, beside the object it happened to.
 
+What is about no node is about the controller's own ConfigMap, in its namespace.
+
 Events are a courtesy to people (`kubectl describe node`), never the record: they
 must not slow down or fail what they tell about. So `record` only puts a note into a
 bounded buffer and never raises; one task sends them, one at a time; what does not
@@ -36,14 +38,21 @@ _log = structlog.get_logger(__name__)
 
 Kind = Literal["Normal", "Warning"]
 
-_PATH = "/api/v1/namespaces/default/events"
-"""Events about cluster-scoped objects live in the namespace `default`."""
+_DEFAULT = "default"
+"""Events about cluster-scoped objects live in this namespace."""
 _MAX_MESSAGE = 1024
 """The API server refuses longer messages of core/v1 Events."""
 
 
+class Home(NamedTuple):
+    """The ConfigMap that notes about no node are about."""
+
+    namespace: str
+    name: str
+
+
 class Note(NamedTuple):
-    """One thing to tell about one node; `key` says which notes are the same."""
+    """One thing to tell about one node, or about none (""); `key` says which are the same."""
 
     node: str
     uid: str
@@ -58,7 +67,7 @@ class Note(NamedTuple):
         text = f"{self.uid}\0{self.kind}\0{self.reason}\0{self.key}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         # A node name may have 253 characters, as much as an Event's.
-        return f"{self.node[:236].rstrip('.-')}.{digest}"
+        return f"{self.node[:236].rstrip('.-') or 'gpu-remediator'}.{digest}"
 
 
 class _Sent(NamedTuple):
@@ -76,6 +85,7 @@ class EventRecorder:
     Args:
         api: the transport.
         check: raises `NotLeading` when nothing may be sent any more; asked before each request.
+        home: what notes about no node are about; they are dropped without one.
         count: told of each Event that was `sent`, `dropped` or has `failed`.
         component: who says it (`source.component`).
         instance: which replica says it.
@@ -95,6 +105,7 @@ class EventRecorder:
         *,
         api: ApiClient,
         check: Callable[[], None],
+        home: Home | None = None,
         count: Callable[[str], None] = lambda _result: None,
         component: str = "gpu-remediator",
         instance: str = "",
@@ -108,6 +119,7 @@ class EventRecorder:
         self.sent = self.repeated = self.dropped = self.failed = 0
         self._api = api
         self._check = check
+        self._home = home
         self._count = count
         self._component = component
         self._instance = instance
@@ -136,7 +148,7 @@ class EventRecorder:
         """Tell about a node; returns at once and never fails.
 
         Args:
-            node: its name.
+            node: its name; "": about none.
             uid: its UID.
             kind: Normal or Warning.
             reason: one word in CamelCase.
@@ -151,7 +163,8 @@ class EventRecorder:
             self._pending[name] = self._pending.get(name, 0) + 1
             self.repeated += 1
             return
-        if len(self._waiting) >= self._capacity or not self._allowed(reason):
+        homeless = not node and self._home is None
+        if homeless or len(self._waiting) >= self._capacity or not self._allowed(reason):
             self._drop(1)
             return
         self._pending[name] = self._pending.get(name, 0) + 1
@@ -218,23 +231,24 @@ class EventRecorder:
             except AlreadyExists:
                 # From before a restart, or from another replica. The answer to a patch tells
                 # its count: the verb `get` is not needed.
-                known = _Sent(await self._patch(name, {"lastTimestamp": now}), self._clock())
+                known = _Sent(await self._patch(note, {"lastTimestamp": now}), self._clock())
             else:
                 self._known[name] = _Sent(count, self._clock())
                 return
         total = known.total + count
         body = {"count": total, "lastTimestamp": now, "message": _short(note.message)}
         try:
-            await self._patch(name, body)
+            await self._patch(note, body)
         except NotFound:  # the server's own TTL was quicker
             await self._create(note, count, now)
             total = count
         self._known[name] = _Sent(total, self._clock())
 
-    async def _patch(self, name: str, body: dict[str, object]) -> int:
+    async def _patch(self, note: Note, body: dict[str, object]) -> int:
+        path = f"{self._path(note)}/{note.name}"
         self._check()
         answer = await self._api.request(
-            "PATCH", f"{_PATH}/{name}", msgspec.json.encode(body), content_type=MERGE_PATCH
+            "PATCH", path, msgspec.json.encode(body), content_type=MERGE_PATCH
         )
         return msgspec.json.decode(answer, type=_KnownEvent).count
 
@@ -242,13 +256,8 @@ class EventRecorder:
         body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": note.name, "namespace": "default"},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": note.node,
-                "uid": note.uid,
-            },
+            "metadata": {"name": note.name, "namespace": self._namespace(note)},
+            "involvedObject": self._about(note),
             "type": note.kind,
             "reason": note.reason,
             "message": _short(note.message),
@@ -260,7 +269,18 @@ class EventRecorder:
             "count": count,
         }
         self._check()
-        await self._api.request("POST", _PATH, msgspec.json.encode(body))
+        await self._api.request("POST", self._path(note), msgspec.json.encode(body))
+
+    def _namespace(self, note: Note) -> str:
+        return _DEFAULT if note.node or self._home is None else self._home.namespace
+
+    def _path(self, note: Note) -> str:
+        return f"/api/v1/namespaces/{self._namespace(note)}/events"
+
+    def _about(self, note: Note) -> dict[str, str]:
+        if note.node or self._home is None:
+            return {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.uid}
+        return {"apiVersion": "v1", "kind": "ConfigMap", **self._home._asdict()}
 
     def _forget_old(self) -> None:
         """Keep the memory of sent notes bounded."""

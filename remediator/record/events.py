@@ -7,7 +7,7 @@ read as something that happened to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -36,6 +36,7 @@ class Reason(StrEnum):
     ESCALATED = "GPURemediationEscalated"
     FROZEN = "GPURemediationFrozen"
     WAIVED = "GPURemediationWaived"
+    SIGNAL_REFUSED = "GPURemediationSignalRefused"
 
 
 MEANINGS: Final = {
@@ -53,6 +54,9 @@ MEANINGS: Final = {
     Reason.ESCALATED: "Automation has ended on this node; it waits for a person.",
     Reason.FROZEN: "The session annotation cannot be read, so nothing is done to the node.",
     Reason.WAIVED: "People took this fault over; it is left alone until it clears and returns.",
+    Reason.SIGNAL_REFUSED: "An alert or query that a policy asks for says something that nothing is"
+    " done about; the message says why. About the nodes that it may mean, else about the ConfigMap"
+    " `gpu-remediator-status`, in the controller's namespace.",
 }
 
 _KIND: Final[dict[Reason, Kind]] = {
@@ -70,6 +74,7 @@ _KIND: Final[dict[Reason, Kind]] = {
     Reason.ESCALATED: "Warning",
     Reason.FROZEN: "Warning",
     Reason.WAIVED: "Normal",
+    Reason.SIGNAL_REFUSED: "Warning",
 }
 _OF_PHASE: Final = {
     NodePhase.ESCALATED: Reason.ESCALATED,
@@ -137,6 +142,18 @@ class Events:
     def asked(self, effect: WriteEvent) -> None:
         """Write the Event of a decision (a policy's ``event`` step)."""
         self._tell(of_effect(effect))
+
+    def refused(self, nodes: Mapping[str, str], message: str, *, key: str) -> None:
+        """Tell about a signal that nothing is done about.
+
+        Args:
+            nodes: UIDs by name of those that it may be about; none: it names none.
+            message: for people.
+            key: refusals with the same one are the same.
+        """
+        reason = Reason.SIGNAL_REFUSED
+        for name, uid in (nodes or {"": ""}).items():
+            self._tell(Note(name, uid, _KIND[reason], reason.value, message, key))
 
     def decided(self, before: Decision | None, now: Decision) -> None:
         """Tell what is new in a decision since the one before it."""

@@ -122,11 +122,11 @@ class Refusals:
         """Say in words what policies ask for and do not get; first what is about no node."""
         alerts = [one for one in self.named.values() if one.alert]
         alerts.sort(key=lambda one: one.reason == OUTSIDE)
-        yield from (_words(one) for one in alerts[:MAX_NAMED])
+        yield from (words(one) for one in alerts[:MAX_NAMED])
         if len(alerts) > MAX_NAMED:
             yield f"{len(alerts) - MAX_NAMED} more kinds of alerts that policies name are refused"
         yield from (
-            _words(one)
+            words(one)
             for one in self.named.values()
             if not one.alert and one.reason != UNREADABLE  # the board says what is wrong with it
         )
@@ -205,17 +205,17 @@ def _news(one: RefusedSignal, before: Mapping[Key, RefusedSignal]) -> Iterator[N
         yield News(one, tuple(sorted(fresh)))
 
 
-def _words(one: RefusedSignal) -> str:
+def words(one: RefusedSignal) -> str:
+    """Say in one line what is refused, and why."""
     if one.reason == OUTSIDE:
-        return f"{one.signal} is about {outside(one.nodes)}"
+        return f"{one.signal} is about {_outside(one.nodes)}"
     if one.alert:
         more = f", and {one.count - 1} more like it" if one.count > 1 else ""
         return f"{one.signal} is about no node: {one.why}{more}"
     return f"{one.signal}: {one.count} series are about no node, such as: {one.why}"
 
 
-def outside(nodes: set[str]) -> str:
-    """Say which nodes are none of ours, and which setting says so."""
+def _outside(nodes: set[str]) -> str:
     named = ", ".join(sorted(nodes)[:_NODES_NAMED])
     more = f" and {len(nodes) - _NODES_NAMED} more nodes" if len(nodes) > _NODES_NAMED else ""
     are = "which is no GPU node" if len(nodes) == 1 else "which are no GPU nodes"

@@ -15,13 +15,11 @@ from remediator.act.drain.compose import make_drains
 from remediator.act.side import Side
 from remediator.decide.closings import Standing
 from remediator.decide.core import ActivePolicy, Policies, World
-from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.ledger import Ledger
-from remediator.decide.signal_clauses import ALERTMANAGER
 from remediator.decide.topics import Topics
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import ApiError
-from remediator.kube.events import EventRecorder
+from remediator.kube.events import EventRecorder, Home
 from remediator.kube.lease import NotLeading
 from remediator.policy.reload import PolicySet
 from remediator.record.audited import AuditedConditions, AuditedPods, audited
@@ -29,13 +27,15 @@ from remediator.record.events import Events
 from remediator.record.messages import MessageMemory
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import LedgerMemory, restore
-from remediator.signals.refused import OUTSIDE, News, RefusedSignal
+from remediator.record.status import STATUS_CONFIGMAP
+from remediator.signals.refused import News, words
 from remediator.term.closing import Closing, standing_of
 from remediator.term.control import Control
 from remediator.term.correspondence import correspond
 from remediator.term.leftovers import sweep_jobs
 from remediator.term.parts import Parts, make_parts
 from remediator.term.records import make_chronicle, make_policy_statuses
+from remediator.term.refused import names_no_node, refused_key, refused_message
 from remediator.term.resources import Resources
 from remediator.term.view import View
 from remediator.witness import Witness
@@ -66,9 +66,11 @@ class Term:
         self._recorder = EventRecorder(
             api=has.api,
             check=check,
+            home=Home(has.namespace, STATUS_CONFIGMAP),
             count=has.metrics.event_ended,
             instance=has.elector.identity,
         )
+        self._events = Events(recorder=self._recorder)
         self._chronicle = make_chronicle(has)
         self._view = View(has, real=self._real, virtual=self._virtual)
         self._publisher = StatusPublisher(configmaps=configmaps, build=self._view.status)
@@ -122,7 +124,7 @@ class Term:
                 drains=self._drains,
                 topics=self._topics,
                 observer=Witness(
-                    events=Events(recorder=self._recorder),
+                    events=self._events,
                     metrics=has.metrics,
                     chronicle=self._chronicle,
                     clock=has.clock,
@@ -230,20 +232,12 @@ class Term:
         self._publisher.touch()
 
     def _tell_refused(self, news: News) -> None:
-        """Tell people of an alert that a policy asks for, and that is about no node: once."""
-        one, parts = news.refused, self._parts
-        if parts is not None and names_no_node(one):
-            parts.executor.send(
-                SendMessage(
-                    key=refused_key(one),
-                    to=self._has.cluster.alerts_to,
-                    title=f"alert {one.alert} is about no node",
-                    text=f"{source_of(one)} has it firing, and a policy asks for it, but {one.why}."
-                    " Nothing is done. `remediator status` names all such alerts.",
-                    urgency=Urgency.WARNING,
-                    kind="alert-refused",
-                )
-            )
+        """Tell people of what a policy asks for, and nothing is done about: once."""
+        one, fleet = news.refused, self._has.fleet
+        known = {name: facts.uid for name in news.nodes if (facts := fleet.get(name)) is not None}
+        self._events.refused(known, words(one), key=" ".join(one.key))
+        if self._parts is not None and names_no_node(one):
+            self._parts.executor.send(refused_message(one, to=self._has.cluster.alerts_to))
 
     def _closing(self, parts: Parts) -> Closing:
         has, overlay = self._has, parts.executor.overlay
@@ -282,21 +276,3 @@ class Term:
                 await asyncio.sleep(ANNOUNCE_RETRY_SECONDS)
             else:
                 return
-
-
-def names_no_node(one: RefusedSignal) -> bool:
-    """Tell whether it is an alert that ought to name a node and does not: worth a message.
-
-    Alerts about nodes that are none of ours may well be meant for others, too.
-    """
-    return bool(one.alert) and one.reason != OUTSIDE
-
-
-def source_of(one: RefusedSignal) -> str:
-    """Return the name of its Alertmanager in RemediatorConfig."""
-    return one.source.removeprefix(ALERTMANAGER)
-
-
-def refused_key(one: RefusedSignal) -> str:
-    """Return the key of the message that an alert is about no node."""
-    return f"alert-refused/{source_of(one)}/{one.alert}/{one.reason}"

@@ -84,6 +84,11 @@ def test_events_leases_and_configmaps(cluster: Cluster, controller: Api) -> None
     event = cluster.event_about(cluster.create_node())
     made = controller.create("/api/v1/namespaces/default/events", event)
     controller.patch(f"/api/v1/namespaces/default/events/{made['metadata']['name']}", {"count": 2})
+    own = f"/api/v1/namespaces/{cluster.namespace}/events"
+    about = {"kind": "ConfigMap", "namespace": cluster.namespace, "name": OWN[1]}
+    named = {"name": "refused", "namespace": cluster.namespace}
+    controller.create(own, {**event, "metadata": named, "involvedObject": about})
+    controller.patch(f"{own}/refused", {"count": 2})
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases"
     controller.create(leases, {"metadata": {"name": "gpu-remediator"}, "spec": {}})
     controller.patch(f"{leases}/gpu-remediator", {"spec": {"holderIdentity": "me"}})

@@ -15,6 +15,7 @@ from tests.integration.controller.conftest import Replica, Site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]  # the first build takes a while
 
+REFUSED = "GPURemediationSignalRefused"
 Run = Callable[..., Replica]
 
 
@@ -182,7 +183,16 @@ def test_an_alert_about_an_unknown_node_is_refused_counted_and_shown(
     for reason in ("unknown_node", "outside_gpu_nodes"):
         labels = f'reason="{reason}",source="alertmanager/main"'
         assert f"remediation_signals_refused{{{labels}}} 1.0" in scraped
+    watched.wait(lambda: REFUSED in watched.events(outside), "the Event of the node")
+    watched.wait(lambda: any("no-such-node" in text for text in own_events(watched)), "our own")
+    assert len(own_events(watched)) == 1
     assert watched.writes_to(outside) == []
+
+
+def own_events(site: Site) -> list[str]:
+    """What Events say about no node."""
+    found = site.cluster.api.get(f"/api/v1/namespaces/{site.cluster.namespace}/events")["items"]
+    return [one["message"] for one in found if one["reason"] == REFUSED]
 
 
 def notes_of(site: Site) -> list[str]:

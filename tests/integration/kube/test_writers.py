@@ -8,7 +8,7 @@ import pytest
 from remediator.kube.client import ApiClient, configmap_reflector
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import Conflict, NotFound
-from remediator.kube.events import EventRecorder
+from remediator.kube.events import EventRecorder, Home
 from remediator.kube.objects import ConfigMap
 from remediator.kube.store import Store
 from remediator.kube.tenure import NotLeading
@@ -111,6 +111,21 @@ async def test_event_that_expired_is_made_again(cluster: Cluster, api: ApiClient
 
     assert recorder.sent == 2
     assert recorder.failed == 0
+
+
+async def test_an_event_about_no_node_is_about_the_configmap_beside_it(
+    cluster: Cluster, api: ApiClient
+) -> None:
+    for home in (None, Home(cluster.namespace, STATE)):
+        for _ in range(2):  # also from another process, it is the same one
+            recorder = EventRecorder(api=api, check=leading, home=home)
+            recorder.record(node="", uid="", kind="Warning", reason="Refused", message="it is")
+            await recorder.flush(5)
+            assert (recorder.sent, recorder.dropped) == ((1, 0) if home else (0, 1))
+    (event,) = cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/events")["items"]
+    assert event["involvedObject"]["kind"] == "ConfigMap"
+    assert event["involvedObject"]["name"] == STATE
+    assert (event["reason"], event["count"]) == ("Refused", 2)
 
 
 async def test_events_that_waited_until_another_leads_are_not_sent(

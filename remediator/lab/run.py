@@ -332,7 +332,8 @@ class Lab:
         if decision.next_look is not None:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
             self._agenda.look_at(facts.name, at)
-        wanted = {one.key for one in decision.effects if isinstance(one, Work)}
+        works = [one for one in decision.effects if isinstance(one, Work)]
+        wanted = {one.key for one in works if not one.suspended}
         self.works.keep(facts.name, dry_run=side.dry_run, wanted=wanted)
         for effect in decision.effects:
             if isinstance(effect, PatchNode):

@@ -1,4 +1,9 @@
-"""What takes time in the lab: drains, Jobs and the like end after an assumed duration."""
+"""What takes time in the lab: drains, Jobs and the like end after an assumed duration.
+
+As in the controller, work that is suspended (``pause --all``, a breaker that stops evictions) is
+not followed, and goes on later. The time in which it was does not count: decide moves the
+beginning of the work by that long, and its end is counted from there.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +59,14 @@ class Works:
         self._call_after = call_after
         self._look = look
         self._now = now
-        self._begun: dict[tuple[bool, str], float] = {}
         self._running: dict[tuple[bool, str], Work] = {}
 
     def begin(self, side: Side, work: Work) -> bool:
-        """Begin, unless it is under way or has ended. Tells whether it began."""
+        """Begin or go on, unless it is under way or has ended. Tells whether it did."""
         slot = (side.dry_run, work.key)
-        if slot in self._running or work.key in side.outcomes:
+        if work.suspended or slot in self._running or work.key in side.outcomes:
             return False
         self._running[slot] = work
-        begun = self._begun.setdefault(slot, self._now())
         assumed = self._assume.of(work.action)
         if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
             return True  # dry-run's own assumption ends it
@@ -77,15 +80,14 @@ class Works:
             )
             self._look(work.node)
 
-        self._call_after(max(0.0, begun + assumed.seconds - self._now()), end)
+        self._call_after(max(0.0, work.since + assumed.seconds - self._now()), end)
         return True
 
     def keep(self, node: str, *, dry_run: bool, wanted: set[str]) -> None:
-        """Stop the work on a node that no decision wants any more."""
+        """Stop the work on a node that no decision wants now."""
         for slot, work in list(self._running.items()):
             if work.node == node and slot[0] is dry_run and slot[1] not in wanted:
                 del self._running[slot]
-                del self._begun[slot]
 
     def forget(self) -> None:
         """Follow nothing any more: the controller is another one. What has begun goes on."""

@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from node_agent.contract import FaultKind, Severity
+from node_agent.contract import ConditionType, FaultKind, Severity
 from remediator.act.outbox import Report
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.core import Policies, decide
 from remediator.decide.decision import Outcome, SendMessage, Work
 from remediator.decide.facts import NodeFacts
+from remediator.decide.ledger import Pause
 from remediator.decide.session import Session
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
@@ -38,6 +39,7 @@ from tests.unit.engine.test_engine import Records, World_
 START = 1_000_000.0
 NAMES = ("n1", "n2", "n3")
 BOTH = (False, True)
+APART = 0.037
 SPEC: dict[str, Any] = {
     "mode": "Enforce",
     "settling": "5s",
@@ -45,8 +47,13 @@ SPEC: dict[str, Any] = {
     "rates": {"cordon": "2/1m", "drain": "100/1m"},
     "breaker": {"minNodes": 100},
 }
+ROOM = SPEC | {
+    "budgets": [{"maxUnavailable": "100%", "per": "cluster"}],
+    "rates": {"cordon": "100/1m", "drain": "100/1m"},
+}
+"""No node waits for another: who comes first at one instant is not the question."""
 LOG = {"notify": {"to": ["log"]}}
-DRAIN_SECONDS = 30.0
+SECONDS = {"drain": 30.0, "job": 16.0}
 DRAIN = {
     "mode": "Enforce",
     "when": [{"condition": {"type": "GPUOverheating"}}],
@@ -59,6 +66,12 @@ POLICIES = {
     | {
         "when": [{"condition": {"type": "GPUMemoryDegraded"}}],
         "steps": [{"cordon": {}}, {"drain": {}}, {"wait": {"for": "15s"}}, {"event": {}}],
+    },
+    "reset": {
+        "mode": "Enforce",
+        "when": [{"condition": {"type": "GPUInterconnectDegraded"}}],
+        "steps": [{"cordon": {}}, {"job": {"template": "reset"}}, {"event": {}}],
+        "recover": {"for": "20s"},
     },
     "bus": {
         "mode": "Enforce",
@@ -81,6 +94,12 @@ POLICIES = {
 }
 MODES = ("Enforce", "DryRun")
 """Events that set the mode of policy `lost`, and of no node."""
+PAUSES = {
+    "pause": Pause(by="ann", at="now"),
+    "pause all": Pause(by="ann", at="now", all=True),
+    "resume": None,
+}
+"""Events that are about the controller."""
 EVENTS = (
     *(
         "GPUOverheating",
@@ -89,6 +108,7 @@ EVENTS = (
         "79",
         "48",
         "GPULost",
+        "GPUInterconnectDegraded",
         "clear",
         "clear",
         "cordon",
@@ -96,13 +116,27 @@ EVENTS = (
         "taint",
         "untaint",
     ),
-    *("down", "up", "beat", *MODES),
+    *("down", "up", "beat", *MODES, "pause", "resume"),
 )
 
 events = st.lists(
     st.tuples(st.integers(1, 12), st.sampled_from(NAMES), st.sampled_from(EVENTS)),
     min_size=3,
     max_size=20,
+)
+of_works = st.lists(
+    st.tuples(
+        st.integers(1, 5),
+        st.sampled_from(NAMES),
+        st.sampled_from(
+            [
+                *("GPUOverheating", "GPUMemoryDegraded", "GPUInterconnectDegraded"),
+                *("pause all", "resume", "resume", "uncordon", "clear"),
+            ]
+        ),
+    ),
+    min_size=4,
+    max_size=12,
 )
 
 
@@ -136,7 +170,7 @@ def changed(node: Node, what: str, now: float) -> Node:
     happens: dict[str, Callable[[], Node]] = {
         **{
             kind: partial(on.with_condition, node, kind, "True", "X", now=now)
-            for kind in ("GPULost", "GPUOverheating", "GPUMemoryDegraded")
+            for kind in ConditionType
         },
         "clear": lambda: on.cleared(node, now=now),
         "cordon": lambda: on.cordoned(node, unschedulable=True),
@@ -176,17 +210,20 @@ def picture(facts: NodeFacts | None) -> object:
 
 
 def times(script: list[tuple[int, str, str]]) -> list[tuple[float, str, str]]:
-    """Return when what happens: never at a time that is due by itself, which are whole seconds."""
-    at, found = 10.37, []
+    """Return when what happens: never at a time that is due by itself.
+
+    That is whole seconds after something that happened; each has another fraction of a second.
+    """
+    at, found = 10.07, []
     for gap, name, what in script:
-        at += 7 * gap
+        at += 7 * gap + APART
         found.append((at, name, what))
     return found
 
 
-def by_lab(script: list[tuple[int, str, str]]) -> list[object]:
-    assume = Assumptions(work={"drain": Assumed(DRAIN_SECONDS)})
-    cluster = ClusterSpec.model_validate(SPEC)
+def by_lab(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> list[object]:
+    assume = Assumptions(work={name: Assumed(seconds) for name, seconds in SECONDS.items()})
+    cluster = ClusterSpec.model_validate(spec)
     lab = Lab(policies=policies(), cluster=cluster, start=START, assume=assume)
     for name in NAMES:
         lab.put(node_of(name))
@@ -196,6 +233,8 @@ def by_lab(script: list[tuple[int, str, str]]) -> list[object]:
         pictures.append([picture(lab.seen(one, dry_run=dry)) for dry in BOTH for one in NAMES])
         if what in MODES:
             lab.use(policies(what))
+        elif what in PAUSES:
+            lab.pause(PAUSES[what])
         else:
             lab.put(changed(lab.node(name), what, lab.now))
     return pictures
@@ -216,20 +255,22 @@ class Delivering(Records):
 
 
 class Sleeper:
-    """A drain that takes as long as the lab assumes."""
+    """Work that takes as long as the lab assumes, without the time in which nobody ran it."""
 
     async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
         say("asleep")
-        await asyncio.sleep(DRAIN_SECONDS)
+        now = START + asyncio.get_running_loop().time()
+        await asyncio.sleep(work.since + SECONDS[work.action] - now)
         return Outcome(key=work.key, delivered=True)
 
 
-async def by_engine(script: list[tuple[int, str, str]]) -> list[object]:
-    it = World_(SPEC, decide)
+async def by_engine(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> list[object]:
+    it = World_(spec, decide)
+    it.server.latency = 0.0
     records = Delivering()
     records.world = it
     it.executor._outbox = records
-    it.workers["drain"] = Sleeper()
+    it.workers |= dict.fromkeys(SECONDS, Sleeper())
     it.engine.set_policies(in_force(it, policies(), START))
     for name in NAMES:
         put(it, node_of(name))
@@ -241,6 +282,10 @@ async def by_engine(script: list[tuple[int, str, str]]) -> list[object]:
         pictures.append([picture(facts_of(it, one, dry_run=dry)) for dry in BOTH for one in NAMES])
         if what in MODES:
             it.engine.set_policies(in_force(it, policies(what), START + at))
+        elif what in PAUSES:
+            for side in (it.real, it.virtual):
+                side.ledger.pause = PAUSES[what]
+            it.engine.look_at_all()
         else:
             put(it, changed(it.server.nodes[name], what, START + at))
     it.engine.stop()
@@ -279,6 +324,17 @@ def facts_of(it: World_, name: str, *, dry_run: bool) -> NodeFacts:
 @settings(max_examples=cases(60))
 @given(script=events)
 def test_the_lab_and_the_engine_agree(script: list[tuple[int, str, str]]) -> None:
+    agree(script, SPEC)
+
+
+@settings(max_examples=cases(60))
+@given(script=of_works)
+def test_the_lab_and_the_engine_agree_about_work(script: list[tuple[int, str, str]]) -> None:
+    """What takes time, and is suspended, taken up again, stopped or taken back."""
+    agree(script, ROOM)
+
+
+def agree(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> None:
     with capture_logs(), asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
-        real = runner.run(by_engine(script))
-    assert by_lab(script) == real
+        real = runner.run(by_engine(script, spec))
+    assert by_lab(script, spec) == real

@@ -78,6 +78,7 @@ class Server:
         errors: what the next writes get instead of an answer; a tuple (error,) is
             raised after the write was done.
         gate: writes wait for it.
+        latency: seconds that a write takes.
         together: most writes to one node, and to all nodes, under way at once.
     """
 
@@ -90,6 +91,7 @@ class Server:
         self.reads = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.latency = 0.01
         self.together = [0, 0]
         self.watching = True
         self._under_way: list[str] = []
@@ -155,7 +157,7 @@ class Server:
         self.together[1] = max(self.together[1], len(self._under_way))
         try:
             await self.gate.wait()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.latency)
             return self._answer(patch)
         finally:
             self._under_way.remove(patch.name)

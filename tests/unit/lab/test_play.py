@@ -125,6 +125,20 @@ PASSING: dict[str, tuple[str, str]] = {
             steps: [{step: cordon, at: 9m}]
         """,
     ),
+    "a pause of all suspends a drain: the time until it is over does not count": (
+        "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {drain: {}, timeout: 15m}]",
+        """
+        - name: t
+          timeline:
+            - {at: 0s, work: {step: drain, takes: 10m}}
+            - {at: 5m, xid: {code: 79}}
+            - {at: 8m, pause: {all: true}}
+            - {at: 30m, resume: {}}
+          expect:
+            holds: [{guard: pause, at: 20m}]
+            steps: [{step: drain, at: 37m, result: done}]
+        """,
+    ),
     "another controller goes on where the first one stood": (
         BUS,
         """

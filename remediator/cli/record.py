@@ -76,9 +76,14 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
         # The reflector and the polls tell of every hiccup; here the last lines say what counts.
         with _open(out) as stream, only_errors_logged():
             tape = Tape(stream, now=clock.now)
-            with suppress(KeyboardInterrupt):
-                recorder = Recorder(tape, signals, clock=clock, notes=notes)
-                on_cluster(target, lambda api: recorder.run(api, target.namespace, seconds))
+            recorder = Recorder(tape, signals, clock=clock, notes=notes)
+            try:
+                with suppress(KeyboardInterrupt):
+                    on_cluster(target, lambda api: recorder.run(api, target.namespace, seconds))
+            except Failure:
+                if not tape.lines:
+                    out.unlink()  # nothing is in it, and it would stop the next attempt
+                raise
     except OSError as error:
         raise Failure(f"error: {out}: {error.strerror or error}", code=2) from error
     typer.echo("".join(f"note: {note}\n" for note in notes), nl=False)

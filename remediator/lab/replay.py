@@ -22,6 +22,7 @@ from remediator.lab.tape import Change, TapeError
 from remediator.lab.timeline import DONE, Timeline, What
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
+from remediator.signals.fleet import Signals, signals_differ
 
 
 HOUR: Final = 3600.0
@@ -126,6 +127,7 @@ class _Player:
         self._seen: set[str] = set()
         self._policies = enforced
         self._sayings = Sayings()
+        self._told: dict[str, Signals] = {}
         self._unless = [
             one.alert for policy in enforced for one in policy.spec.unless if one.alert is not None
         ]
@@ -168,26 +170,17 @@ class _Player:
         taken = self._sayings.take(said, at)
         for name in sorted(taken.nodes):
             self._tell(name)
-        for name in sorted(taken.again):
-            self._tell(name, again=True)
         around = self._sayings.around
         if around != said_before:
             concerns = any(names(clause, one) for clause in self._unless for one in taken.alerts)
             self._lab.set_around(around, matters=taken.levels or concerns)
 
-    def _tell(self, name: str, *, again: bool = False) -> None:
-        """Tell the lab of one node, as the board tells the fleet.
-
-        What is said once more matters where it ends a silence, and to a recovery, which rests
-        on what was said after the last step.
-        """
-        lab, sayings = self._lab, self._sayings
-        before = lab.facts(name) if again else None
-        queries = sayings.queries_on(name)
-        matters = before is None or any(
-            lab.now >= before.queries[key].fresh_until
-            or (before.session is not None and not one.holds)
-            for key, one in queries.items()
-            if key in before.queries
-        )
-        lab.set_signals(name, alerts=sayings.alerts_on(name), queries=queries, matters=matters)
+    def _tell(self, name: str) -> None:
+        """Tell the lab of one node, as the board tells the fleet: by the same rule."""
+        before = self._told.get(name, Signals())
+        after = Signals(self._sayings.alerts_on(name), self._sayings.queries_on(name))
+        self._told[name] = after
+        lab, facts = self._lab, self._lab.fleet.get(name)
+        in_session = facts is not None and facts.session is not None
+        matters = signals_differ(before, after, in_session=in_session, now=lab.now)
+        lab.set_signals(name, alerts=after.alerts, queries=after.queries, matters=matters)

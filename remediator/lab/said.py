@@ -68,12 +68,11 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 class Taken(NamedTuple):
     """What a line changed.
 
-    ``nodes``: those of which something else is said; ``again``: those of which only the same was
-    said once more. ``alerts``: that began, ended or changed. ``levels``: a source or a result did.
+    ``nodes``: those of which anything was said, be it the same once more. ``alerts``: that began,
+    ended or changed. ``levels``: a source or a result did.
     """
 
     nodes: frozenset[str]
-    again: frozenset[str]
     alerts: tuple[AlertFact, ...]
     levels: bool
 
@@ -258,12 +257,11 @@ class Sayings:
         """Take in a line; ``at``: epoch seconds of the recorder."""
         self._asked |= said.queries
         alerts, nodes = self._take_alerts(said, at)
-        changed, again = self._take_answers(said, at)
+        nodes |= self._take_answers(said, at)
         before = self._around
         self._surround(said, at, restated=bool(said.alerts))
         levels = _trust(before) != _trust(self._around) or before.queries != self._around.queries
-        nodes |= changed
-        return Taken(frozenset(nodes), frozenset(again - nodes), tuple(alerts), levels)
+        return Taken(frozenset(nodes), tuple(alerts), levels)
 
     def _take_alerts(self, said: Said, at: float) -> tuple[list[AlertFact], set[str]]:
         changed: list[AlertFact] = []
@@ -283,11 +281,11 @@ class Sayings:
                 nodes.add(state.node)
         return changed, nodes - {""}
 
-    def _take_answers(self, said: Said, at: float) -> tuple[set[str], set[str]]:
-        changed: set[str] = set()
+    def _take_answers(self, said: Said, at: float) -> set[str]:
+        nodes: set[str] = set()
         for key, by_node in said.answers.items():
             for node, answer in by_node.items():
-                changed.add(node)
+                nodes.add(node)
                 if answer is None:
                     self._by_node.get(node, {}).pop(key, None)
                     self._of.get(key, set()).discard(node)
@@ -302,14 +300,20 @@ class Sayings:
                         value=answer[1],
                         source=asked.source,
                     )
-        again: set[str] = set()
         for key in said.answered:
-            lasts = self._asked.get(key, _UNASKED).lasts
+            until = at + self._asked.get(key, _UNASKED).lasts
+            renewed: dict[
+                tuple[bool, float, float], QueryFact
+            ] = {}  # most nodes are said the same of
             for node in self._of.get(key, ()):
                 known = self._by_node[node]
-                known[key] = replace(known[key], seen=at, fresh_until=at + lasts)
-                again.add(node)
-        return changed, again
+                fact = known[key]
+                same = (fact.holds, fact.since, fact.value)
+                if same not in renewed:
+                    renewed[same] = replace(fact, seen=at, fresh_until=until)
+                known[key] = renewed[same]
+                nodes.add(node)
+        return nodes
 
     def _surround(self, said: Said, at: float, *, restated: bool) -> None:
         around = self._around

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 import structlog
 
@@ -29,6 +31,13 @@ _log = structlog.get_logger(__name__)
 
 Listener = Callable[[NodeFacts], None]
 Queries = Mapping[str, QueryFact]
+
+
+class Signals(NamedTuple):
+    """What alerts and queries say of a node."""
+
+    alerts: tuple[AlertFact, ...] = ()
+    queries: Queries = MappingProxyType({})
 
 
 def _ignore(_facts: NodeFacts) -> None:
@@ -138,7 +147,9 @@ class Fleet:
         before = known.facts
         after = replace(before, alerts=alerts, queries=queries)
         self._nodes[name] = known._replace(facts=after)
-        if _signals_differ(before, after, now=self._clock.now()):
+        told, tells = Signals(before.alerts, before.queries), Signals(alerts, queries)
+        in_session = before.session is not None
+        if signals_differ(told, tells, in_session=in_session, now=self._clock.now()):
             self.on_change(after)
 
     def _take(self, node: Node) -> None:
@@ -174,19 +185,20 @@ def _newer(node: Node, known: Node) -> bool:
     return new != old
 
 
-def _signals_differ(before: NodeFacts, after: NodeFacts, *, now: float) -> bool:
+def signals_differ(before: Signals, after: Signals, *, in_session: bool, now: float) -> bool:
     """Tell whether alerts changed, or queries by more than the time they were last answered.
 
     An answer counts also when it ends a silence, and when it says that a node in session is
     well: recovery rests on what was said after the last step.
     """
-    if before.alerts != after.alerts or before.queries.keys() != after.queries.keys():
+    alerts, queries = before
+    if alerts != after.alerts or queries.keys() != after.queries.keys():
         return True
     for key, fact in after.queries.items():
-        was = before.queries[key]
+        was = queries[key]
         if (fact.holds, fact.since) != (was.holds, was.since):
             return True
-        recovering = after.session is not None and not fact.holds
+        recovering = in_session and not fact.holds
         if fact.seen != was.seen and (recovering or now >= was.fresh_until):
             return True
     return False

@@ -141,8 +141,9 @@ def policy(**spec: Any) -> RemediationPolicy:
 
 
 BY_ALERT = policy(when=[{"alert": {"name": "Lost", "for": "2m"}}])
+QUERY = {"promql": "lost", "clearedBy": "fine", "interval": "30s"}
 BY_QUERY = policy(
-    when=[{"query": {"promql": "lost", "clearedBy": "fine", "interval": "30s"}}],
+    when=[{"query": QUERY}],
     recover={"for": "150s"},  # for longer than one answer lasts
 )
 ((KEY),) = [entry.query.key for entry in BY_QUERY.spec.when if entry.query is not None]
@@ -243,6 +244,10 @@ def test_an_alert_that_ends_while_its_source_is_not_alive_proves_nothing() -> No
     tape.say(400)
     tape.beat(300, 600)
     assert steps(tape.replay(BY_ALERT)) == [(220, "cordon")]
+    tape.around["sources"] = {"alertmanager/main": SourceFact(ok=True, since=START, alive=True)}
+    tape.say(700)
+    tape.beat(900)
+    assert steps(tape.replay(BY_ALERT)) == [(220, "cordon"), (760, "uncordon")]
 
 
 def test_a_silence_in_the_recording_holds() -> None:
@@ -269,6 +274,18 @@ def test_a_query_recovers_by_answers_that_go_on(answered: bool, ends: bool) -> N
     tape.beat(300, 600, 900)
     found = tape.replay(BY_QUERY)
     assert [name for _, name in steps(found)] == ["cordon", *(["uncordon"] if ends else [])]
+
+
+def test_a_query_begins_anew_when_it_was_not_answered_for_too_long() -> None:
+    tape = Tape()
+    tape.beat(0)
+    lasting = policy(when=[{"query": QUERY | {"for": "3m"}}])
+    for at in (30, 60, 90):
+        tape.say(at, queries={KEY: said_at(at, holds=True, since=30)})
+    for at in range(300, 600, 30):
+        tape.say(at, queries={KEY: said_at(at, holds=True, since=300)})
+    tape.beat(600)
+    assert steps(tape.replay(lasting)) == [(480, "cordon")]
 
 
 def test_unless_sees_alerts_beside_the_nodes() -> None:

@@ -318,3 +318,14 @@ def test_a_recording_without_alerts_is_said_to_those_who_ask_for_them(
     file = folder / "p.yaml"
     file.write_text(POLICY.replace("{alert: {name: Lost}}", "{xid: {codes: [48]}}"))
     assert said not in call("simulate", "--policies", folder, "--recorded", tape)[1]
+
+
+def test_a_recording_that_never_began_leaves_no_file(tmp_path: Path, folder: Path) -> None:
+    out, kubeconfig = tmp_path / "new.gz", tmp_path / "config"
+    kubeconfig.write_text("{}")
+    code, output = call("record", "--out", out, "--kubeconfig", kubeconfig)
+    assert (code, out.exists()) == (1, False), output
+    code, output = call("record", "--out", out, "--policies", tmp_path / "none")
+    assert (code, out.exists()) == (2, False)
+    assert "there is no such file or folder" in output
+    assert folder.exists()

@@ -7,7 +7,13 @@ from typing import Any
 from remediator.decide.facts import AGENTS
 from remediator.kube.podplace import PodFinder
 from remediator.policy.cluster import ClusterSpec
-from remediator.signals.glance import Glance, glance
+from remediator.policy.sources import Prometheus
+from remediator.signals.board import Board
+from remediator.signals.feeds import Feeds
+from remediator.signals.fleet import Fleet
+from remediator.signals.glance import Glance, Nobody, glance
+from remediator.signals.prometheus import PrometheusServer, SourceFailedError
+from remediator.signals.resolve import NodeIndex
 from tests.unit.signals.test_board import SetClock, policy
 from tests.unit.signals.test_resolve import node
 
@@ -46,3 +52,29 @@ async def test_what_no_policy_needs_is_not_asked() -> None:
         alertmanagers=dead, when=[{"xid": {"codes": [79]}}], unless=[{"alert": {"name": "X"}}]
     )
     assert found.notes[0].startswith("alertmanager/main: http://127.0.0.1:1: ClientConnectorError")
+
+
+async def test_a_server_that_fails_is_not_asked_the_other_queries() -> None:
+    asked: list[str] = []
+
+    def ask(promql: str) -> Any:
+        asked.append(promql)
+        raise SourceFailedError("no answer")
+
+    spec = Prometheus(name="prom", url="http://p")
+    cluster = ClusterSpec.model_validate({"prometheus": [{"name": "prom", "url": "http://p"}]})
+    fleet, clock = Fleet(cluster=cluster, clock=SetClock()), SetClock()
+    board = Board(cluster=cluster, fleet=fleet, index=NodeIndex(), clock=clock, observer=Nobody())
+    when = [{"query": {"promql": "a"}}, {"query": {"promql": "b"}}]
+    board.use([policy(when=when)])
+    feeds = Feeds(
+        cluster=cluster,
+        board=board,
+        clock=clock,
+        finder=NoFinder(),
+        watch_staleness=lambda: 0.0,
+        servers={"prom": PrometheusServer(spec, ask=ask)},
+    )
+    await feeds.once()
+    assert len(asked) == 1
+    assert fleet.cluster_facts.sources["prometheus/prom"].why == "no answer"

@@ -19,7 +19,7 @@ from remediator.cli.snapshot import Snapshot, take_snapshot
 from remediator.cli.status import table
 from remediator.decide.answer import Answer
 from remediator.decide.decision import Decision, Hold
-from remediator.decide.facts import NodeFacts
+from remediator.decide.facts import AGENTS, NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
 from remediator.lab.player import with_mode
 from remediator.lab.simulate import Simulated, Use, simulate
@@ -60,7 +60,7 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
         return
     mode = "in their own modes" if given.as_written else "as though enforced"
     typer.echo(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
-    for note in seen.notes:
+    for note in (*seen.notes, *_doubts(found)):
         typer.echo(f"note: {note}")
     if seen.pause is not None:
         typer.echo(f"PAUSED by {seen.pause.by}: {seen.pause.reason}")
@@ -108,15 +108,15 @@ def show_explanation(
         raise Failure(
             f"error: policy {policy} is Disabled, so it matches nothing; set mode: DryRun", code=2
         )
-    around = seen.sightings.around
+    around = found.around
     told = [explain(one, facts, around, seen.now) for one in written if policy in {None, one.name}]
     decisions = [
         side.decisions[facts.uid] for side in found.lab.sides if facts.uid in side.decisions
     ]
     if output == "json":
-        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen), indent=2))
+        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen, found), indent=2))
         return
-    typer.echo("\n".join(_node_lines(facts, seen)))
+    typer.echo("\n".join(_node_lines(facts, seen, found)))
     for one in sorted(told, key=lambda one: -one.match.answer):
         typer.echo("\n".join(_explained(one, decisions, seen.now, brief=policy is None)))
 
@@ -148,6 +148,13 @@ def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
     return seen, found
 
 
+def _doubts(found: Simulated) -> Iterator[str]:
+    """Say why agents as a whole cannot be believed."""
+    agents = found.around.sources[AGENTS]
+    if not agents.ok:
+        yield f"{AGENTS}: {agents.why}"
+
+
 # -- text --------------------------------------------------------------------------------------
 
 
@@ -155,7 +162,7 @@ def _use(use: Use) -> str:
     return f"budget {use.limit} of {use.scope}: {use.used} of {use.allowed} used after that"
 
 
-def _node_lines(facts: NodeFacts, seen: Snapshot) -> Iterator[str]:
+def _node_lines(facts: NodeFacts, seen: Snapshot, found: Simulated) -> Iterator[str]:
     ready = "Ready" if facts.ready else "not Ready"
     cordon = "cordoned" if facts.unschedulable else "schedulable"
     group = ", ".join(
@@ -177,7 +184,7 @@ def _node_lines(facts: NodeFacts, seen: Snapshot) -> Iterator[str]:
         yield f"  alert {alert.name or alert.instance} of {alert.source} for {age}{quiet}"
     if facts.faults_note:
         yield f"  the fault report is not used: {facts.faults_note}"
-    yield from (f"  note: {note}" for note in seen.notes)
+    yield from (f"  note: {note}" for note in (*seen.notes, *_doubts(found)))
 
 
 def _explained(
@@ -237,8 +244,8 @@ def _as_json(
 ) -> dict[str, object]:
     return {
         "time": seen.now,
-        "notes": list(seen.notes),
-        "sources": _sources(seen),
+        "notes": [*seen.notes, *_doubts(found)],
+        "sources": _sources(found),
         "budgets": [
             {
                 "scope": str(one.scope),
@@ -263,21 +270,23 @@ def _as_json(
     }
 
 
-def _sources(seen: Snapshot) -> dict[str, object]:
+def _sources(found: Simulated) -> dict[str, object]:
     """Return which sources were asked, and why one cannot be trusted."""
-    return {
-        name: {"ok": one.ok, "why": one.why} for name, one in seen.sightings.around.sources.items()
-    }
+    return {name: {"ok": one.ok, "why": one.why} for name, one in found.around.sources.items()}
 
 
 def _explained_as_json(
-    node: str, told: Sequence[Explained], decisions: Sequence[Decision], seen: Snapshot
+    node: str,
+    told: Sequence[Explained],
+    decisions: Sequence[Decision],
+    seen: Snapshot,
+    found: Simulated,
 ) -> dict[str, object]:
     return {
         "node": node,
         "time": seen.now,
-        "notes": list(seen.notes),
-        "sources": _sources(seen),
+        "notes": [*seen.notes, *_doubts(found)],
+        "sources": _sources(found),
         "policies": [
             {
                 "policy": one.policy,

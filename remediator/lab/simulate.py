@@ -11,9 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remediator.decide.decision import Decision
-from remediator.decide.facts import AlertFact, ConditionFact, NodeFacts
+from remediator.decide.facts import (
+    AGENTS,
+    AlertFact,
+    ClusterFacts,
+    ConditionFact,
+    NodeFacts,
+)
 from remediator.decide.guards.budget import budgets_of
 from remediator.decide.ledger import LedgerState, Pause, Scope, scopes_of
+from remediator.decide.sanity import agents_now
 from remediator.kube.objects import Node, epoch_seconds
 from remediator.lab.run import Lab
 from remediator.lab.timeline import What
@@ -47,12 +54,17 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What would be done now. ``before``: what was known of the nodes, before anything was done."""
+    """What would be done now.
+
+    ``before`` and ``around``: what was known of the nodes, and beside them, before anything was
+    done.
+    """
 
     lab: Lab
     before: Mapping[str, NodeFacts]
     rows: tuple[Row, ...]
     budgets: tuple[Use, ...]
+    around: ClusterFacts
 
 
 def simulate(
@@ -91,11 +103,20 @@ def simulate(
             alerts=tuple(map(_by_its_start, sightings.alerts.get(name, ()))),
             queries=sightings.queries.get(name, {}),
         )
-    around = sightings.around
-    lab.set_around(replace(around, alerts=tuple(map(_by_its_start, around.alerts))))
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
+    around = _around(sightings.around, before.values(), cluster, now)
+    lab.set_around(around)
     lab.run(now)
-    return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)))
+    return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)), around)
+
+
+def _around(
+    said: ClusterFacts, nodes: Iterable[NodeFacts], cluster: ClusterSpec, now: float
+) -> ClusterFacts:
+    """Return what is known beside the nodes, and whether agents as a whole can be believed."""
+    agents = agents_now(nodes, sanity=cluster.sanity, before=None, now=now)
+    alerts = tuple(map(_by_its_start, said.alerts))
+    return replace(said, alerts=alerts, sources={**said.sources, AGENTS: agents})
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:

@@ -85,6 +85,7 @@ def test_alerts_and_queries_are_asked_by_who_looks(
     }
     assert [hold["guard"] for hold in report["nodes"][quiet]["holds"]] == ["silence"]
     assert report["sources"] == {
+        "agents": {"ok": True, "why": ""},
         "alertmanager/main": {"ok": True, "why": ""},
         "prometheus/prom": {"ok": True, "why": ""},
     }

@@ -7,6 +7,7 @@ from remediator.decide.facts import NOTHING_KNOWN
 from remediator.lab import nodes as on
 from remediator.lab.explain import explain
 from remediator.lab.run import Lab
+from remediator.lab.simulate import simulate
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 
@@ -49,3 +50,22 @@ def test_a_session_goes_on_whatever_the_labels_and_is_explained() -> None:
     assert other is not None
     again = explain(POLICY, other, NOTHING_KNOWN, lab.now)
     assert (bool(again.not_asked), again.holding) == (True, False)
+
+
+def test_many_silent_agents_are_believed_as_little_as_by_the_controller() -> None:
+    """By the times on the nodes themselves: a new disruptive step does not rest on them."""
+    now, cluster = START + 3600, ClusterSpec.model_validate({"mode": "Enforce"})
+    nodes = [on.well_node(f"n{at}", now=START, labels=LABELS) for at in range(5)]
+    fault = on.fault(
+        FaultKind.XID, 79, severity=Severity.FATAL, pci="0000:9b:00.0", boot_id="b", now=now
+    )
+    faulty = on.with_fault(on.well_node("bad", now=now, labels=LABELS), fault, now=now)
+    found = simulate([*nodes, faulty], policies=[POLICY], cluster=cluster, now=now)
+    assert found.around.sources["agents"].why == "5 of 6 are silent, 2 are believable"
+    (row,) = [one for one in found.rows if one.decision.node == "bad"]
+    assert (row.steps, [hold.guard for hold in row.decision.holds]) == ((), ["sources"])
+    awake = [on.beaten(one, now=now) for one in nodes]
+    found = simulate([*awake, faulty], policies=[POLICY], cluster=cluster, now=now)
+    assert found.around.sources["agents"].ok
+    (row,) = found.rows
+    assert row.steps == ("cordon (p)",)

@@ -204,6 +204,14 @@ def replay(
         list[Path] | None, typer.Option(metavar="FILE|DIR", help="Others to compare them with.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="RemediatorConfig file.")] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TIME",
+            help="What no recording knows: drain (2m), job (5m), create (1m), webhook (5s), "
+            "reboot (10m), approval (15m); in brackets the defaults. Or NAME=never. Repeatable.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw the nodes out of service.")
     ] = None,
@@ -221,6 +229,7 @@ def replay(
         policies=policies,
         against=against or (),
         config=config,
+        assume=assume or (),
         picture=plot,
         verbose=verbose,
         output=format_of(output),

@@ -12,12 +12,14 @@ import typer
 
 from remediator.cli.failure import Failure
 from remediator.cli.status import table
+from remediator.lab.agenda import LabError
+from remediator.lab.assumed import AssumptionError, assumptions, in_words
 from remediator.lab.compare import differing, figures, rows
 from remediator.lab.plot import plot
 from remediator.lab.replay import Replayed, replay
 from remediator.lab.report import timeline_lines
-from remediator.lab.run import LabError
 from remediator.lab.tape import TapeError, decode
+from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.load import load_config, load_policies
 from remediator.policy.model import Mode, RemediationPolicy
@@ -36,6 +38,7 @@ def show_replay(
     policies: Sequence[Path],
     against: Sequence[Path],
     config: Path | None,
+    assume: Sequence[str],
     picture: Path | None,
     verbose: bool,
     output: str,
@@ -48,8 +51,12 @@ def show_replay(
     if picture is not None and picture.suffix != ".svg":
         raise Failure(f"error: --plot {picture}: pictures are SVG, name it *.svg", code=BAD_INPUT)
     cluster = read_cluster(config)
+    try:
+        assumed = assumptions(assume)
+    except AssumptionError as error:
+        raise Failure(f"error: --assume {error}", code=BAD_INPUT) from error
     sets = [named for named in (policies, against) if named]
-    replays = [(_name(paths), _replay(tape, paths, cluster)) for paths in sets]
+    replays = [(_name(paths), _replay(tape, paths, cluster, assumed)) for paths in sets]
     if picture is not None:
         title = f"{tape.name}: nodes out of service"
         _write(picture, plot(replays, title=title))
@@ -59,6 +66,9 @@ def show_replay(
     first = replays[0][1]
     lasted = format_duration(round(first.end - first.start))
     typer.echo(f"{tape.name}: {first.nodes} nodes, {lasted}; policies as though enforced")
+    relied_on = {name: at for _, one in replays for name, at in one.assumed.items()}
+    if relied_on:
+        typer.echo(f"assumed, see --assume: {in_words(relied_on)}")
     for note in dict.fromkeys(note for _, one in replays for note in one.notes):
         typer.echo(f"note: {note}")
     typer.echo("\n".join(table(rows(replays))))
@@ -115,10 +125,13 @@ def read_lines(path: Path) -> Iterator[str]:
         raise Failure(f"error: {path}: {error}", code=BAD_INPUT) from error
 
 
-def _replay(tape: Path, paths: Sequence[Path], cluster: ClusterSpec) -> Replayed:
+def _replay(
+    tape: Path, paths: Sequence[Path], cluster: ClusterSpec, assume: Assumptions
+) -> Replayed:
     try:
         changes = decode(read_lines(tape))
-        return replay(changes, policies=read_policies(paths), cluster=cluster)
+        policies = read_policies(paths)
+        return replay(changes, policies=policies, cluster=cluster, assume=assume)
     except TapeError as error:
         raise Failure(f"error: {tape}: {error}", code=BAD_INPUT) from error
     except LabError as error:
@@ -143,6 +156,7 @@ def _as_json(replays: Sequence[tuple[str, Replayed]]) -> list[dict[str, object]]
             "seconds": round(one.end - one.start, 3),
             "nodes": one.nodes,
             "figures": figures(one),
+            "assumed": dict(one.assumed),
             "notes": list(one.notes),
             "out": [[round(at - one.start, 3), count] for at, count in one.lost],
         }

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from remediator.lab.agenda import LabError
 from remediator.lab.case import Case, NodeExpected
 from remediator.lab.file import TestFile
 from remediator.lab.judge import Failure, Judge, Seen
 from remediator.lab.player import CaseError, Player, with_mode
-from remediator.lab.run import Lab, LabError
+from remediator.lab.run import Lab
 from remediator.lab.timeline import Timeline
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.quantities import format_duration

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from remediator.decide.signal_clauses import names
 from remediator.kube.objects import Node
+from remediator.lab.assumed import Answers, assumptions, relied_on
 from remediator.lab.foreign import carried_over, cleaned
+from remediator.lab.given import ApproveGiven
+from remediator.lab.outside import CHANGES
 from remediator.lab.player import with_mode
 from remediator.lab.run import Lab
 from remediator.lab.said import Said, Sayings
 from remediator.lab.tape import Change, TapeError
 from remediator.lab.timeline import DONE, Timeline, What
+from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.signals.fleet import Signals, signals_differ
@@ -38,6 +42,8 @@ class Replayed:
     timeline: Timeline
     notes: tuple[str, ...] = ()
     """What the policies ask that the recording does not know."""
+    assumed: Mapping[str, float | None] = field(default_factory=dict)
+    """What is assumed of the policies' steps, in seconds; None: it never comes."""
 
     @property
     def steps(self) -> Counter[str]:
@@ -94,8 +100,11 @@ def replay(
     *,
     policies: Sequence[RemediationPolicy],
     cluster: ClusterSpec,
+    assume: Assumptions | None = None,
 ) -> Replayed:
     """Play a recording to a controller with these policies, as though they were enforced.
+
+    ``assume``: of what the recording cannot know; None: the defaults of ``lab.assumed``.
 
     Raises:
         TapeError: nothing was recorded.
@@ -104,7 +113,7 @@ def replay(
     player: _Player | None = None
     for change in changes:
         if player is None:
-            player = _Player(change.at, policies, cluster)
+            player = _Player(change.at, policies, cluster, assume or assumptions())
         player.take(change)
     if player is None:
         raise TapeError("the recording holds no node")
@@ -115,13 +124,22 @@ class _Player:
     """Feeds changes to a lab, each at its time, onto what the policies made of the nodes."""
 
     def __init__(
-        self, start: float, policies: Sequence[RemediationPolicy], cluster: ClusterSpec
+        self,
+        start: float,
+        policies: Sequence[RemediationPolicy],
+        cluster: ClusterSpec,
+        assume: Assumptions,
     ) -> None:
         free = cluster.model_copy(update={"mode": Mode.ENFORCE})
         enforced = [
             with_mode(one, Mode.ENFORCE) for one in policies if one.spec.mode is not Mode.DISABLED
         ]
-        self._lab = Lab(policies=enforced, cluster=free, start=start)
+        lab = self._lab = Lab(policies=enforced, cluster=free, start=start, assume=assume)
+        lab.on_decision = Answers(
+            after=assume.approval,
+            call_after=lambda seconds, act: lab.call_at(lab.now + seconds, act),
+            approve=self._approve,
+        ).decided
         self._start = self._last = start
         self._raw: dict[str, Node] = {}
         self._seen: set[str] = set()
@@ -142,7 +160,8 @@ class _Player:
         """Return what came of it."""
         timeline = self._lab.timeline
         notes = self._sayings.unrecorded(self._policies)
-        return Replayed(self._start, self._last, len(self._seen), timeline, notes)
+        assumed = relied_on(self._lab.assume, self._policies)
+        return Replayed(self._start, self._last, len(self._seen), timeline, notes, assumed)
 
     def _happen(self, change: Change) -> None:
         lab = self._lab
@@ -163,6 +182,12 @@ class _Player:
             lab.put(cleaned(new))
         else:
             lab.put(carried_over(old, new, lab.node(name)))
+
+    def _approve(self, name: str, policy: str) -> None:
+        lab, given = self._lab, ApproveGiven(policy=policy, by="assumed")
+        if lab.fleet.node(name) is not None:
+            lab.timeline.fact(name, f"assumed: a person approves the step of {policy}", lab.now)
+            lab.put(CHANGES["approve"](lab.node(name), given, lab.now))
 
     def _hear(self, said: Said, at: float) -> None:
         """Have alerts and queries say something else, or the same again."""

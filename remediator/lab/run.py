@@ -44,6 +44,7 @@ from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.objects import Node
 from remediator.lab.agenda import Agenda
+from remediator.lab.assumed import Boots
 from remediator.lab.timeline import Timeline
 from remediator.lab.works import Assumptions, Works
 from remediator.policy.cluster import ClusterSpec
@@ -51,13 +52,7 @@ from remediator.policy.model import Mode, RemediationPolicy
 from remediator.signals.fleet import Fleet
 
 
-MAX_ROUNDS: Final = 1000
-"""Decisions about one node at one instant: more is a loop that would never end."""
 SOONEST_LOOK: Final = 0.01
-
-
-class LabError(Exception):
-    """The lab cannot go on: the policies keep changing their mind at one instant."""
 
 
 class Lab:
@@ -83,6 +78,8 @@ class Lab:
         self.timeline = Timeline()
         self.on_version: Callable[[Node | None, Node | None], None] = lambda _old, _new: None
         """Called with each version of a node, and the one before."""
+        self.on_decision: Callable[[Decision], None] = lambda _decision: None
+        """Called with what was decided about a node, in the real world."""
         self.adjust: Callable[[NodeFacts], NodeFacts] = lambda facts: facts
         """Changes what is known of a node before it is decided about; see ``simulate``."""
         self.policies = Policies()
@@ -91,11 +88,13 @@ class Lab:
         self.works = Works(
             assume=self.assume,
             call_after=lambda seconds, act: self.call_at(self.now + seconds, act),
+            reboot=self.reboot,
             look=self._agenda.look_now,
             now=self._agenda.now,
         )
         self._signals: dict[str, tuple[tuple[AlertFact, ...], Mapping[str, QueryFact]]] = {}
         self._around = NOTHING_KNOWN
+        self._boots = Boots()
         self.fleet = Fleet(cluster=cluster, clock=self._agenda)
         self._dry_run: frozenset[str] = frozenset()
         self._take_over()
@@ -152,6 +151,14 @@ class Lab:
         self._around = around
         if matters:
             self._look_at_all()
+
+    def reboot(self, name: str) -> None:
+        """Let a node come back with another boot id, and say what it said before."""
+        facts = self.fleet.get(name)
+        if facts is not None:
+            self.timeline.fact(name, "assumed: the node is back, with a new boot id", self.now)
+            self._boots.again(facts)
+            self._changed(facts)
 
     def remove(self, name: str) -> None:
         """Delete a node."""
@@ -220,21 +227,7 @@ class Lab:
         Raises:
             LabError: decisions go on for ever without time passing.
         """
-        while (at := self._agenda.next()) is not None and at <= until:
-            self._agenda.advance(at)
-            self._instant()
-        self._agenda.advance(until)
-
-    def _instant(self) -> None:
-        """Do all that is due now, until nothing is."""
-        names: list[str] = []
-        for _ in range(MAX_ROUNDS):
-            self._agenda.call_due()
-            names = self._agenda.take_due()
-            if not names:
-                return
-            self._look_at(names)
-        raise LabError(f"{', '.join(names[:3])}: decided {MAX_ROUNDS} times at one instant")
+        self._agenda.run(until, self._look_at)
 
     # -- the controller -------------------------------------------------------------------------
 
@@ -253,7 +246,7 @@ class Lab:
         self._agenda.drop_looks()
 
     def _with_signals(self, facts: NodeFacts) -> NodeFacts:
-        facts = self.adjust(facts)
+        facts = self._boots.view(self.adjust(facts))
         alerts, queries = self._signals.get(facts.name, ((), {}))
         return replace(facts, alerts=alerts, queries=queries) if alerts or queries else facts
 
@@ -329,6 +322,8 @@ class Lab:
             return
         self.timeline.decided(decision, self.now, dry_run=side.dry_run)
         side.decisions[facts.uid] = decision
+        if not side.dry_run:
+            self.on_decision(decision)
         if decision.next_look is not None:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
             self._agenda.look_at(facts.name, at)
@@ -384,18 +379,8 @@ class Lab:
             outcome = Outcome(key=effect.key, delivered=True)  # an Event reads as a fact
         else:
             self.timeline.told(effect, self.now, dry_run=side.dry_run)
-            why = self._undelivered(effect)
+            why = self.assume.undelivered(effect)
             outcome = Outcome(key=effect.key, delivered=not why, note=why)
         side.outcomes[effect.key] = outcome
         if effect.step is not None and self.fleet.get(name) is not None:
             self._agenda.look_now(name)
-
-    def _undelivered(self, effect: SendMessage | WriteEvent) -> str:
-        """Say why a message does not arrive: all of its channels must take it."""
-        if isinstance(effect, WriteEvent):
-            return ""
-        return "; ".join(
-            f"{channel}: {self.assume.failing[channel]}"
-            for channel in effect.to
-            if channel in self.assume.failing
-        )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec.structs import replace
+
 from remediator.decide.decision import (
     UNSET,
     Decision,
@@ -20,7 +22,7 @@ from remediator.decide.decision import (
     WriteEvent,
 )
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import HoldState, Result, Session
+from remediator.decide.session import HoldState, Result, Session, StepResult
 
 
 class What(StrEnum):
@@ -224,11 +226,16 @@ def _steps(old: Session | None, new: Session) -> Iterator[_Change]:
     """Yield the steps that ended between two versions of a session."""
     for hold in new.holds:
         was = old.hold(hold.policy) if old is not None else None
-        known = was.results if was is not None else ()
-        for one in (one for one in hold.results if one not in known):
+        known = {_ended(one) for one in was.results} if was is not None else ()
+        for one in (one for one in hold.results if _ended(one) not in known):
             yield What.STEP, one.action, hold.policy, one.result.value, one.note
         if hold.state is HoldState.ESCALATED and (was is None or was.state is not hold.state):
             yield What.ESCALATED, "", hold.policy, "", "automation has ended: people are needed"
+
+
+def _ended(one: StepResult) -> StepResult:
+    """Leave out whether people know of it: it ended once, whenever they are told."""
+    return replace(one, untold="")
 
 
 DONE: Final = Result.DONE.value

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from remediator.act.side import Side
-from remediator.decide.decision import Outcome, Work
+from remediator.decide.decision import Outcome, SendMessage, Work, WriteEvent
 from remediator.decide.work import assumed_seconds
+from remediator.policy.steps import JobSuccess, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,26 @@ class Assumptions:
     """By action; others end well after what dry-run assumes."""
     failing: dict[str, str] = field(default_factory=dict)
     """Channels that deliver nothing, and why."""
+    reboots: bool = False
+    """Whether a Job that proves itself by a reboot is played; else what happens says so."""
+    reboot: float | None = None
+    """Seconds until such a node is back with another boot id; None: never."""
+    approval: float | None = None
+    """Seconds until a person approves a step that waits for it; None: nobody does."""
 
     def of(self, action: str) -> Assumed:
         """Return how work of an action ends."""
         return self.work.get(action) or Assumed(assumed_seconds(action))
+
+    def undelivered(self, effect: SendMessage | WriteEvent) -> str:
+        """Say why a message does not arrive: all of its channels must take it."""
+        to = effect.to if isinstance(effect, SendMessage) else ()
+        return "; ".join(f"{one}: {self.failing[one]}" for one in to if one in self.failing)
+
+
+def reboots(step: Step) -> bool:
+    """Tell whether a step is a Job that is done when the node has another boot id."""
+    return step.job is not None and step.job.success is JobSuccess.REBOOT
 
 
 class Works:
@@ -43,6 +60,7 @@ class Works:
     Args:
         assume: how work ends.
         call_after: has something happen after so many seconds.
+        reboot: has a node reboot.
         look: has a node looked at.
         now: the lab's clock.
     """
@@ -52,11 +70,13 @@ class Works:
         *,
         assume: Assumptions,
         call_after: Callable[[float, Callable[[], None]], None],
+        reboot: Callable[[str], None],
         look: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
         self._assume = assume
         self._call_after = call_after
+        self._reboot = reboot
         self._look = look
         self._now = now
         self._running: dict[tuple[bool, str], Work] = {}
@@ -67,13 +87,17 @@ class Works:
         if work.suspended or slot in self._running or work.key in side.outcomes:
             return False
         self._running[slot] = work
-        assumed = self._assume.of(work.action)
+        by_reboot = self._assume.reboots and not side.dry_run and reboots(work.spec)
+        assumed = Assumed(self._assume.reboot) if by_reboot else self._assume.of(work.action)
         if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
             return True  # dry-run's own assumption ends it
 
         def end() -> None:
             if self._running.get(slot) is not work:
                 return  # nobody wants it any more
+            if by_reboot:
+                self._reboot(work.node)  # which says it all
+                return
             del self._running[slot]
             side.outcomes[work.key] = Outcome(
                 key=work.key, delivered=not assumed.fails, note=assumed.fails

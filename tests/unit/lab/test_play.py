@@ -84,7 +84,7 @@ PASSING: dict[str, tuple[str, str]] = {
             - {at: 0s, work: {step: drain, takes: 1m, fails: a budget forbids it}}
             - {at: 5m, xid: {code: 79}}
           expect:
-            steps: [{step: drain, result: failed, at: 6m}]
+            steps: [{step: drain, result: failed, at: 6m}, {step: drain, result: failed, count: 1}]
             messages: [{contains: a budget forbids it}]
             nodes: [{at: 30m, phase: held, cordoned: true}]
           expectNot: {steps: [{step: event}]}

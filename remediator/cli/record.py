@@ -51,7 +51,7 @@ class Given(NamedTuple):
     policies_from: str
 
 
-class Signals(NamedTuple):
+class Sources(NamedTuple):
     """What is recorded beside the nodes.
 
     ``cluster``: RemediatorConfig, names of files as this process sees them. ``policies``: whose
@@ -70,13 +70,13 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
     """
     if out.exists() and not overwrite:
         raise Failure(f"error: {out} exists; --force overwrites it", code=2)
-    signals = _signals(given)
+    sources = _sources(given)
     clock, notes = BootClock(), list[str]()
     try:
         # The reflector and the polls tell of every hiccup; here the last lines say what counts.
         with _open(out) as stream, only_errors_logged():
             tape = Tape(stream, now=clock.now)
-            recorder = Recorder(tape, signals, clock=clock, notes=notes)
+            recorder = Recorder(tape, sources, clock=clock, notes=notes)
             try:
                 with suppress(KeyboardInterrupt):
                     on_cluster(target, lambda api: recorder.run(api, target.namespace, seconds))
@@ -90,7 +90,7 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
     typer.echo(f"{out}: {tape.lines} lines of {len(tape.names)} nodes")
 
 
-def _signals(given: Given) -> Signals:
+def _sources(given: Given) -> Sources:
     """Read the files. Raises Failure."""
     cluster = read_cluster(given.config)
     folder = Path() if given.config is None else given.config.parent
@@ -99,7 +99,7 @@ def _signals(given: Given) -> Signals:
         checked = None if given.config is None else cluster
         source = policy_source(given.policies, given.policies_from, cluster=checked)
         source.from_files()  # what is wrong there is said before anything is written
-    return Signals(sources_of(cluster, folder), source)
+    return Sources(sources_of(cluster, folder), source)
 
 
 class Tape:
@@ -149,14 +149,14 @@ class Recorder:
 
     Args:
         tape: where to.
-        signals: what is recorded beside the nodes.
+        sources: what is recorded beside the nodes.
         clock: as the tape's.
         notes: gets what is amiss in the end.
     """
 
-    def __init__(self, tape: Tape, signals: Signals, *, clock: Clock, notes: list[str]) -> None:
+    def __init__(self, tape: Tape, sources: Sources, *, clock: Clock, notes: list[str]) -> None:
         self._tape = tape
-        self._cluster, self._source = signals
+        self._cluster, self._source = sources
         self._clock = clock
         self._notes = notes
 

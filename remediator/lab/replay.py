@@ -26,7 +26,7 @@ from remediator.lab.timeline import DONE, Timeline, What
 from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
-from remediator.signals.fleet import Signals, signals_differ
+from remediator.signals.fleet import SignalsOfNode, signals_differ
 
 
 HOUR: Final = 3600.0
@@ -145,7 +145,7 @@ class _Player:
         self._seen: set[str] = set()
         self._policies = enforced
         self._sayings = Sayings()
-        self._told: dict[str, Signals] = {}
+        self._told: dict[str, SignalsOfNode] = {}
         self._unless = [
             one.alert for policy in enforced for one in policy.spec.unless if one.alert is not None
         ]
@@ -202,8 +202,8 @@ class _Player:
 
     def _tell(self, name: str) -> None:
         """Tell the lab of one node, as the board tells the fleet: by the same rule."""
-        before = self._told.get(name, Signals())
-        after = Signals(self._sayings.alerts_on(name), self._sayings.queries_on(name))
+        before = self._told.get(name, SignalsOfNode())
+        after = SignalsOfNode(self._sayings.alerts_on(name), self._sayings.queries_on(name))
         self._told[name] = after
         lab, facts = self._lab, self._lab.fleet.get(name)
         in_session = facts is not None and facts.session is not None

@@ -33,7 +33,7 @@ Listener = Callable[[NodeFacts], None]
 Queries = Mapping[str, QueryFact]
 
 
-class Signals(NamedTuple):
+class SignalsOfNode(NamedTuple):
     """What alerts and queries say of a node."""
 
     alerts: tuple[AlertFact, ...] = ()
@@ -147,7 +147,7 @@ class Fleet:
         before = known.facts
         after = replace(before, alerts=alerts, queries=queries)
         self._nodes[name] = known._replace(facts=after)
-        told, tells = Signals(before.alerts, before.queries), Signals(alerts, queries)
+        told, tells = SignalsOfNode(before.alerts, before.queries), SignalsOfNode(alerts, queries)
         in_session = before.session is not None
         if signals_differ(told, tells, in_session=in_session, now=self._clock.now()):
             self.on_change(after)
@@ -185,7 +185,9 @@ def _newer(node: Node, known: Node) -> bool:
     return new != old
 
 
-def signals_differ(before: Signals, after: Signals, *, in_session: bool, now: float) -> bool:
+def signals_differ(
+    before: SignalsOfNode, after: SignalsOfNode, *, in_session: bool, now: float
+) -> bool:
     """Tell whether alerts changed, or queries by more than the time they were last answered.
 
     An answer counts also when it ends a silence, and when it says that a node in session is

@@ -49,7 +49,14 @@ from remediator.decide.session import (
 from remediator.decide.topics import Topic
 from remediator.kube.objects import Node
 from remediator.lab.nodes import well_node
-from remediator.lab.tape import TapeError, encode_blind, encode_change, encode_header
+from remediator.lab.said import AlertState, Asked, Said, Sayings
+from remediator.lab.tape import (
+    TapeError,
+    encode_blind,
+    encode_change,
+    encode_header,
+    encode_said,
+)
 from remediator.lab.tape import decode as decode_tape
 from remediator.record import messages
 from remediator.record.state import decode_state, restore
@@ -146,6 +153,18 @@ TAPE = (
     encode_header(START, 1),
     encode_change(None, well_node("n1", now=START, labels=GPU), 0.0) or "",
     encode_blind(40.0, 50.0),
+    encode_said(
+        Said(
+            queries={"q": Asked("up == 0", "prom", 100.0)},
+            sources={"alertmanager/main": (True, True, "")},
+            alerts={"a": AlertState("main", {"alertname": "Lost"}, START, START, "n1")},
+            answers={"q": {"n1": (True, 1.0), "n2": None}},
+            results={"q": True},
+            heard=("alertmanager/main",),
+        ),
+        60.0,
+    ),
+    encode_said(Said(alerts={"a": None}, answers={"q": {"n1": None}}, answered=("q",)), 90.0),
 )
 
 
@@ -256,3 +275,9 @@ def test_a_spoilt_tape_is_read_or_refused_to_the_line(lines: tuple[str, ...]) ->
         assert str(error).startswith("line ")  # noqa: PT017 - some are read
         return
     assert all(change.node is None or change.node.name == change.name for change in found)
+    sayings = Sayings()
+    for change in found:
+        if change.said is not None:
+            sayings.take(change.said, change.at)
+    seen = sayings.sightings()
+    assert all(one in seen.around.alerts for alerts in seen.alerts.values() for one in alerts)

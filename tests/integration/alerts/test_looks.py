@@ -128,8 +128,10 @@ def test_what_cannot_be_asked_is_said_and_unknown(
         prometheus=[
             {"name": "gone", "url": dead},
             {"name": "prom", "url": prometheus.url},
+            {"name": "shut", "url": prometheus.url, "access": {"bearerTokenFile": "token"}},
         ],
     )
+    site.policy("shut", when=[{"query": {"promql": "up == 0", "source": "shut"}}])
     site.policy("fallen", when=[{"alert": {"name": ALERT}}])
     site.policy("away", when=[{"query": {"promql": "up == 0", "source": "gone"}}])
     site.policy("wrong", when=[{"query": {"promql": "max by (node) (x", "source": "prom"}}])
@@ -140,6 +142,7 @@ def test_what_cannot_be_asked_is_said_and_unknown(
     notes = "\n".join(report["notes"])
     assert f"alertmanager/main: {dead}: ClientConnectorError" in notes
     assert "prometheus/gone: ConnectionError" in notes
+    assert f"prometheus/shut: {site.folder}/token cannot be read" in notes
     assert "query max by (node) (x: HTTP Status Code 400" in notes
     assert report["sources"]["alertmanager/main"]["ok"] is False
     (hold,) = report["nodes"][node]["holds"]

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from remediator.lab.tape import decode
+from testbed.api import MERGE_PATCH
 from tests.integration.controller.test_cli import (
     Remediator,
     account,
@@ -22,7 +24,7 @@ from tests.integration.controller.test_cli import (
 
 
 if TYPE_CHECKING:
-    from tests.integration.controller.conftest import Site
+    from tests.integration.controller.conftest import Replica, Site
 
 __all__ = ["remediator"]  # a fixture that these tests share with those of the other commands
 
@@ -57,6 +59,25 @@ def test_simulate_and_explain_say_what_would_be_done_and_do_nothing(
     for node in (bad, waits, well):
         assert not site.cordoned(node)
         assert site.session(node) is None
+
+
+def test_a_session_is_explained_though_the_selector_no_longer_means_its_node(
+    site: Site, run: Callable[..., Replica], remediator: Remediator
+) -> None:
+    site.policy(nodes={"selector": {"matchLabels": {"tier": "batch"}}})
+    node, other = site.node(labels={"tier": "batch"}), site.node()
+    run()
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+    change = {"metadata": {"labels": {"tier": None}}}
+    site.cluster.api.patch(f"/api/v1/nodes/{node}", change, content_type=MERGE_PATCH)
+    files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
+    held = remediator("policy", "explain", node, *files).output
+    assert "begins nothing here: the node's labels are not those of nodes.selector" in held
+    assert "its session goes on whatever its labels" in held
+    assert "xid-79 (Enforce): matches\n" in held
+    free = remediator("policy", "explain", other, *files).output
+    assert "is not about this node: the node's labels are not those" in free
 
 
 def test_simulate_knows_of_a_pause(site: Site, remediator: Remediator) -> None:

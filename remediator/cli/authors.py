@@ -213,7 +213,7 @@ def replay(
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw the nodes out of service.")
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw capacity, cordons, drains.")
     ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print what would have happened.")

@@ -58,7 +58,7 @@ def show_replay(
     sets = [named for named in (policies, against) if named]
     replays = [(_name(paths), _replay(tape, paths, cluster, assumed)) for paths in sets]
     if picture is not None:
-        title = f"{tape.name}: nodes out of service"
+        title = f"{tape.name}: capacity, cordons and drains"
         _write(picture, plot(replays, title=title))
     if output == "json":
         typer.echo(json.dumps(_as_json(replays), indent=2))
@@ -158,7 +158,13 @@ def _as_json(replays: Sequence[tuple[str, Replayed]]) -> list[dict[str, object]]
             "figures": figures(one),
             "assumed": dict(one.assumed),
             "notes": list(one.notes),
-            "out": [[round(at - one.start, 3), count] for at, count in one.lost],
+            "out": _since_start(one, one.lost),
+            "cordons": _since_start(one, one.begun("cordon")),
+            "drains": _since_start(one, one.begun("drain")),
         }
         for name, one in replays
     ]
+
+
+def _since_start(one: Replayed, series: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    return [(round(at - one.start, 3), count) for at, count in series]

@@ -26,6 +26,7 @@ from remediator.lab.timeline import DONE, Timeline, What
 from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.steps import WORKS
 from remediator.signals.fleet import SignalsOfNode, signals_differ
 
 
@@ -75,6 +76,16 @@ class Replayed:
     def lost(self) -> Sequence[tuple[float, int]]:
         """When how many nodes were out of service by our doing: each change."""
         return self.timeline.lost
+
+    def begun(self, action: str) -> Sequence[tuple[float, int]]:
+        """Return when how many steps of an action had begun: each change.
+
+        A change of the node is one write: it begins when it is done.
+        """
+        works = action in WORKS
+        found = self.timeline.of(What.WORK if works else What.STEP)
+        times = [one.at for one in found if one.name == action and (works or one.result == DONE)]
+        return [(at, count) for count, at in enumerate(times, 1)]
 
     @property
     def most_lost(self) -> int:

@@ -169,7 +169,7 @@ def _rows(lab: Lab) -> Iterable[Row]:
             steps = tuple(
                 f"{one.name} ({one.policy})"
                 for one in own
-                if one.what in {What.STEP, What.WORK, What.UNDONE}
+                if one.what in {What.STEP, What.WORK, What.RESUMED, What.UNDONE}
             )
             messages = sum(one.what is What.MESSAGE for one in own)
             if steps or messages or decision.holds or decision.matched:

@@ -31,6 +31,7 @@ class What(StrEnum):
     BEGUN = "session begun"
     STEP = "step"
     WORK = "work begun"
+    RESUMED = "work goes on"
     UNDONE = "undone"
     ENDED = "session ended"
     ESCALATED = "escalated"
@@ -156,12 +157,12 @@ class Timeline:
         return True
 
     def work(self, work: Work, at: float, *, dry_run: bool) -> None:
-        """Note that something that takes time began."""
+        """Note that something that takes time began, or goes on after it was left alone."""
         self.happenings.append(
             Happening(
                 at=at,
                 node=work.node,
-                what=What.WORK,
+                what=What.RESUMED if work.since < at else What.WORK,
                 name=work.action,
                 policy=work.policy,
                 dry_run=dry_run,

@@ -35,6 +35,8 @@ OLDEST_READABLE_VERSION: Final = 1
 MAX_BYTES: Final = 8192
 MAX_TIMES: Final = 10
 """Episode times kept per fault, newest last, so that "3 in 24 h" can be decided."""
+PAST_SECONDS: Final = 86400.0
+"""How long the times of a fault that is over are kept, so that a reset does not end a count."""
 
 HEARTBEAT_SECONDS: Final = 300.0
 """How often an unchanged state is written again (with jitter)."""
@@ -151,21 +153,39 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     sources: tuple[str, ...] = ()
 
 
+class Past(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Episodes of a code on one device that are over: for counts, and for nothing else.
+
+    ``times`` are the beginnings of the last :data:`MAX_TIMES` within :data:`PAST_SECONDS`, newest
+    last, UTC. No condition rests on them, and alone they say that nothing is wrong now.
+    """
+
+    kind: FaultKind
+    code: int
+    times: tuple[datetime, ...]
+    pci: str = ""
+
+
 class Truncated(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What did not fit: faults left out by severity, and faults that lost their details."""
+    """What did not fit: faults left out by severity, faults without their details, the past."""
 
     info: int = 0
     warning: int = 0
     details: int = 0
+    past: int = 0
 
 
 class FaultReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The whole annotation: the faults of one node, worst first."""
+    """The whole annotation: the faults of one node, worst first, and what is over, newest first.
+
+    ``past`` is younger than the version: a writer may not know it, and a reader may ignore it.
+    """
 
     version: int
     boot_id: str = msgspec.field(default="", name="bootID")
     faults: tuple[Fault, ...] = ()
     truncated: Truncated | None = None
+    past: tuple[Past, ...] = ()
 
 
 class ContractError(Exception):
@@ -206,6 +226,7 @@ def encode_report(
     faults: tuple[Fault, ...],
     *,
     boot_id: str,
+    past: tuple[Past, ...] = (),
     left_out: Truncated = Truncated(),  # noqa: B008 - immutable
     limit: int = MAX_BYTES,
 ) -> str:
@@ -213,17 +234,18 @@ def encode_report(
 
     ``left_out`` are those that the agent itself could not keep.
 
-    What goes first when it is too long: the oldest informational faults; then
-    messages, pods and times of the rest; then the oldest warnings. A fatal fault
+    What goes first when it is too long: the past, the oldest first; the oldest informational
+    faults; then messages, pods and times of the rest; then the oldest warnings. A fatal fault
     is never dropped, so a report of very many fatal faults may exceed the limit
     (it is then stripped to its essentials).
     """
     kept = sorted(faults, key=worst_first)
-    truncated = left_out if left_out != Truncated() else None
-    report = FaultReport(version=VERSION, boot_id=boot_id, faults=tuple(kept), truncated=truncated)
-    if _size(report) <= limit:
-        return msgspec.json.encode(report).decode()
-    return msgspec.json.encode(_shortened(kept, boot_id, left_out, limit)).decode()
+    over = sorted(past, key=lambda one: (one.times[-1:], one.kind, one.code, one.pci), reverse=True)
+    fitting = _fitting(kept, over, boot_id=boot_id, left_out=left_out, limit=limit)
+    if fitting is None:
+        missing = msgspec.structs.replace(left_out, past=left_out.past + len(over))
+        fitting = _shortened(kept, boot_id, missing, limit)
+    return msgspec.json.encode(fitting).decode()
 
 
 def decode_report(text: str) -> FaultReport:
@@ -254,6 +276,31 @@ class _VersionOnly(msgspec.Struct):
     version: int
 
 
+def _fitting(
+    kept: list[Fault], over: list[Past], *, boot_id: str, left_out: Truncated, limit: int
+) -> FaultReport | None:
+    """Return the report with all faults, and as much of the past as fits; None: not even those."""
+
+    def report(number: int) -> FaultReport:
+        truncated = msgspec.structs.replace(left_out, past=left_out.past + len(over) - number)
+        return FaultReport(
+            version=VERSION,
+            boot_id=boot_id,
+            faults=tuple(kept),
+            truncated=None if truncated == Truncated() else truncated,
+            past=tuple(over[:number]),
+        )
+
+    room = limit - _size(report(0)) - len(b',"past":[]')
+    sizes = [len(msgspec.json.encode(one)) + 1 for one in over]
+    number = len(over) if sum(sizes) <= room else 0
+    while number < len(over) and sizes[number] <= room:
+        room -= sizes[number]
+        number += 1
+    found = report(number)
+    return found if _size(found) <= limit else None
+
+
 def _size(report: FaultReport) -> int:
     return len(msgspec.json.encode(report))
 
@@ -267,9 +314,10 @@ def _shortened(kept: list[Fault], boot_id: str, left_out: Truncated, limit: int)
     sizes = [len(msgspec.json.encode(fault)) for fault in kept]
     faults_size = sum(sizes)
     info, warning, details = left_out.info, left_out.warning, left_out.details
+    past = left_out.past
 
     def report(faults: Sequence[Fault]) -> FaultReport:
-        truncated = Truncated(info=info, warning=warning, details=details)
+        truncated = Truncated(info=info, warning=warning, details=details, past=past)
         return FaultReport(
             version=VERSION,
             boot_id=boot_id,

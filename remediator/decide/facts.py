@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault
+from node_agent.contract import STALE_AFTER_SECONDS, ConditionType, Fault, Past
 from remediator.decide.requests import Approval, Request
 from remediator.decide.session import OWN_PREFIX, History, Session, Taint
 
@@ -174,7 +174,8 @@ class NodeFacts:
     ``pool`` and ``zone`` are the names of its groups ("" for nodes without the label).
     ``faults_note`` says why the annotation's details are not used, if they are not.
     ``faults_truncated``: faults of severity warning are missing from ``faults``;
-    ``info_truncated``: informational ones are.
+    ``info_truncated``: informational ones are. ``past``: times of faults that are over, for counts
+    alone; ``past_truncated``: some are missing.
     ``unavailable_since``: when it was first seen out of service or not Ready; None if available.
     ``uncordoned``: it was seen schedulable although its session had cordoned it, or somebody
     else is known to have cordoned it since. If it is cordoned now, that is theirs.
@@ -203,6 +204,8 @@ class NodeFacts:
     faults_note: str = ""
     faults_truncated: bool = False
     info_truncated: bool = False
+    past: tuple[Past, ...] = ()
+    past_truncated: bool = False
     mode: NodeMode = NodeMode.FULL
     mode_note: str = ""
     session: Session | Malformed | None = None

@@ -65,23 +65,25 @@ def _unresolved(
 def count(clause: CountClause, facts: NodeFacts, cluster: ClusterFacts, now: float) -> Match:
     """Say whether one device, or all together, had so many episodes before the newest one.
 
-    All times are of the agent's clock. Where the report lost its details, too few times
-    prove nothing.
+    One of the codes must be there now; what is over counts with it. All times are of the agent's
+    clock. Where the report lost its details, too few times prove nothing.
     """
-    kind = FaultKind.XID if clause.xid else FaultKind.SXID
+    kind, wanted = _wanted(clause)
     places: dict[str, list[Fault]] = defaultdict(list)
-    for fault in _faults(kind, clause.xid or clause.sxid, facts):
+    for fault in _faults(kind, wanted, facts):
         places[fault.pci if clause.per == "gpu" else ""].append(fault)
-    enough = {place: found for place, found in places.items() if _reached(clause, found)}
+    times = {place: _times(clause, found, place, facts) for place, found in places.items()}
+    enough = {place: found for place, found in places.items() if _reached(clause, times[place])}
     if enough:
         faults = [fault for found in enough.values() for fault in found]
         reasons = tuple(
-            f"{_episodes(clause, found)} x {_named(kind, found)} on "
+            f"{_episodes(clause, times[place])} x {_named(kind, found)} on "
             f"{place or ('the node' if clause.per == 'node' else 'a GPU')}"
             for place, found in enough.items()
         )
         return _reported(faults, reasons, facts, cluster, now)
-    lost = any(_lost_times(clause, found) for found in places.values())
+    lost = any(_lost_times(clause, found, times[place]) for place, found in places.items())
+    lost = lost or (bool(places) and facts.past_truncated)
     return CLEAR if report_trusted(facts, now) and not lost else UNKNOWN
 
 
@@ -165,24 +167,37 @@ def _reported(
 # -- counts --------------------------------------------------------------------------------
 
 
-def _times(faults: Sequence[Fault]) -> list[float]:
-    return sorted(time.timestamp() for fault in faults for time in fault.times)
+def _times(
+    clause: CountClause, faults: Sequence[Fault], place: str, facts: NodeFacts
+) -> list[float]:
+    """Return when there were episodes at a place: of what is there, and of what is over."""
+    kind, wanted = _wanted(clause)
+    over = (
+        one.times
+        for one in facts.past
+        if one.kind == kind and one.code in wanted and (clause.per == "node" or one.pci == place)
+    )
+    there = (fault.times for fault in faults)
+    return sorted(time.timestamp() for times in (*there, *over) for time in times)
 
 
-def _episodes(clause: CountClause, faults: Sequence[Fault]) -> int:
+def _wanted(clause: CountClause) -> tuple[FaultKind, tuple[int, ...]]:
+    return (FaultKind.XID, clause.xid) if clause.xid else (FaultKind.SXID, clause.sxid)
+
+
+def _episodes(clause: CountClause, times: Sequence[float]) -> int:
     """Return how many episodes there were in the clause's time up to the newest one."""
-    times = _times(faults)
     return sum(1 for time in times if time > times[-1] - clause.within)
 
 
-def _reached(clause: CountClause, faults: Sequence[Fault]) -> bool:
-    return _episodes(clause, faults) >= clause.at_least
+def _reached(clause: CountClause, times: Sequence[float]) -> bool:
+    return _episodes(clause, times) >= clause.at_least
 
 
-def _lost_times(clause: CountClause, faults: Sequence[Fault]) -> bool:
+def _lost_times(clause: CountClause, faults: Sequence[Fault], times: Sequence[float]) -> bool:
     """Tell whether episodes were counted whose times the report left out, and would matter."""
-    counted = sum(fault.count for fault in faults)
-    return counted >= clause.at_least > len(_times(faults))
+    counted = sum(max(0, fault.count - len(fault.times)) for fault in faults)
+    return counted > 0 and counted + len(times) >= clause.at_least > len(times)
 
 
 def _named(kind: FaultKind, faults: Sequence[Fault]) -> str:

@@ -7,6 +7,7 @@ that wants another condition says so.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -15,11 +16,16 @@ import msgspec
 
 from node_agent.contract import (
     FAULTS_ANNOTATION,
+    MAX_TIMES,
+    PAST_SECONDS,
+    VERSION,
     ConditionStatus,
     ConditionType,
     ContractError,
     Fault,
     FaultKind,
+    FaultReport,
+    Past,
     Reason,
     Severity,
     decode_report,
@@ -116,11 +122,15 @@ def beaten(node: Node, kinds: Iterable[str] | None = None, *, now: float) -> Nod
 
 def faults_of(node: Node) -> tuple[Fault, ...]:
     """Return the faults that stand on the node; none, where somebody wrote another text there."""
+    return _report(node).faults
+
+
+def _report(node: Node) -> FaultReport:
     text = node.annotations.get(FAULTS_ANNOTATION)
     try:
-        return () if text is None else decode_report(text).faults
+        return FaultReport(version=VERSION) if text is None else decode_report(text)
     except ContractError:
-        return ()
+        return FaultReport(version=VERSION)
 
 
 def with_fault(node: Node, fault: Fault, *, now: float) -> Node:
@@ -133,7 +143,7 @@ def with_fault(node: Node, fault: Fault, *, now: float) -> Node:
                 first_seen=one.first_seen,
                 count=one.count + 1,
                 lines=one.lines + 1,
-                times=(*one.times, *fault.times)[-10:],
+                times=(*one.times, *fault.times)[-MAX_TIMES:],
             )
         else:
             others.append(one)
@@ -141,9 +151,10 @@ def with_fault(node: Node, fault: Fault, *, now: float) -> Node:
 
 
 def without_faults(node: Node, gone: Callable[[Fault], bool], *, now: float) -> Node:
-    """Return the node after the agent saw that some faults are gone."""
+    """Return the node after the agent saw that some faults are gone; counts keep their times."""
     kept = tuple(one for one in faults_of(node) if not gone(one))
-    return beaten(_restated(_with_faults(node, kept), node, now=now), now=now)
+    past = _past(node, (one for one in faults_of(node) if gone(one)), now=now)
+    return beaten(_restated(_with_faults(node, kept, past), node, now=now), now=now)
 
 
 def cleared(node: Node, *, now: float) -> Node:
@@ -213,9 +224,29 @@ def fault(
     )
 
 
-def _with_faults(node: Node, faults: tuple[Fault, ...]) -> Node:
-    text = encode_report(faults, boot_id=node.boot_id)
+def _with_faults(
+    node: Node, faults: tuple[Fault, ...], past: tuple[Past, ...] | None = None
+) -> Node:
+    known = _report(node).past if past is None else past
+    text = encode_report(faults, boot_id=node.boot_id, past=known)
     return with_texts(node, annotations={FAULTS_ANNOTATION: text})
+
+
+def _past(node: Node, gone: Iterable[Fault], *, now: float) -> tuple[Past, ...]:
+    """Return the times of faults that are over, with those of these, of the last day."""
+    limit = datetime.fromtimestamp(now - PAST_SECONDS, UTC)
+    times: dict[tuple[FaultKind, int, str], list[datetime]] = defaultdict(list)
+    for past in _report(node).past:
+        times[past.kind, past.code, past.pci].extend(past.times)
+    for one in gone:
+        if one.code is not None:
+            times[one.kind, one.code, one.pci].extend(one.times)
+    recent = {key: sorted(at for at in found if at >= limit) for key, found in times.items()}
+    return tuple(
+        Past(kind=kind, code=code, pci=pci, times=tuple(found[-MAX_TIMES:]))
+        for (kind, code, pci), found in recent.items()
+        if found
+    )
 
 
 def _restated(node: Node, before: Node, *, now: float) -> Node:

@@ -81,10 +81,10 @@ class SXidClause(CodesClause):
 
 
 class CountClause(Model):
-    """So many episodes of a code within a time, of a fault that is not resolved.
+    """So many episodes of a code within a time, the newest of a fault that is not resolved.
 
-    The time ends at the newest episode and is measured by the agent's clock alone: no two
-    clocks are compared.
+    Those before it count for a day, also over a reset or reboot between them. The time ends at the
+    newest episode and is measured by the agent's clock alone: no two clocks are compared.
     """
 
     model_config = schema_keywords(oneOf=[{"required": ["xid"]}, {"required": ["sxid"]}])
@@ -101,7 +101,10 @@ class CountClause(Model):
         examples=[3],
         description=f"How many. The agent keeps the times of the last {MAX_TIMES}.",
     )
-    within: Duration = Field(default=DAY_SECONDS, description="In how long a time.")
+    within: Duration = Field(
+        default=DAY_SECONDS,
+        description="In how long a time. Of what was cleared meanwhile, 24 h are known.",
+    )
     per: Literal["gpu", "node"] = Field(
         default="gpu", description="Whether one device must have had them, or all together."
     )

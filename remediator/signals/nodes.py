@@ -341,6 +341,8 @@ def _faults(text: str | None) -> dict[str, Any]:
         "faults_note": note,
         "faults_truncated": report.truncated is not None and report.truncated.warning > 0,
         "info_truncated": report.truncated is not None and report.truncated.info > 0,
+        "past": report.past,
+        "past_truncated": report.truncated is not None and report.truncated.past > 0,
     }
 
 

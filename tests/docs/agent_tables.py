@@ -21,6 +21,7 @@ from node_agent.contract import (
     FaultKind,
     FaultReport,
     Instance,
+    Past,
     Reason,
     Severity,
     Truncated,
@@ -205,7 +206,7 @@ def words_table() -> str:
 def schema_table() -> str:
     rows = (
         [f"`{struct.__name__}`", f"`{name}`", "yes" if name in _required(struct) else ""]
-        for struct in (FaultReport, Fault, Instance, Truncated)
+        for struct in (FaultReport, Fault, Instance, Past, Truncated)
         for name in struct.__struct_encode_fields__
     )
     return table(("object", "field", "always there"), rows)
@@ -256,7 +257,7 @@ def _doc_of(name: str) -> str:
     return " ".join(found[1].split())
 
 
-def _required(struct: type[FaultReport | Fault | Instance | Truncated]) -> set[str]:
+def _required(struct: type[FaultReport | Fault | Instance | Past | Truncated]) -> set[str]:
     names = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
     optional = struct.__struct_fields__[len(names) - len(struct.__struct_defaults__) :]
     return {encoded for field, encoded in names.items() if field not in optional}

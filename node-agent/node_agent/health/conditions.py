@@ -140,7 +140,8 @@ def desired(
             for f in health.faults.values()
         ),
     )
-    report = encode_report(faults, boot_id=health.boot_id, left_out=health.truncated)
+    past = tuple(one.published() for one in health.past.values())
+    report = encode_report(faults, boot_id=health.boot_id, past=past, left_out=health.truncated)
     return Desired(conditions, report, health.faults, urgent)
 
 

@@ -8,6 +8,7 @@ Invariants:
   brings a cleared fault back. Lines already counted are not delivered again, because the
   log's position is part of the same state.
 - Counts and totals never fall.
+- The times of an Xid or SXid that ends are kept apart (:mod:`~node_agent.health.past`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from node_agent.contract import FaultKind, FaultReport, Severity
+from node_agent.contract import PAST_SECONDS, FaultKind, FaultReport, Severity
 from node_agent.health.faults import OpenFault, Seen, opened, restored, seen_again
+from node_agent.health.past import (
+    next_end,
+    of_these_devices,
+    remembered,
+    restored_past,
+    since,
+)
 from node_agent.health.rules import ABSENT, NO_ANSWER, PCI_SUBCODES, TOO_FEW, Clear
 from node_agent.health.state import MAX_DEVICES, NodeHealth, Total
 from node_agent.sources.pci_sysfs import Device, DeviceClass
@@ -51,6 +59,7 @@ def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHe
     faults = dict(health.faults)
     totals = dict(health.totals)
     uuids = health.uuids
+    past = health.past
     for one in seen:
         report = one.report
         if _takes_action_back(one):
@@ -58,7 +67,7 @@ def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHe
             for key, fault in list(faults.items()):
                 same = fault.pci == report.pci and fault.first_seen <= one.last
                 if same and fault.is_cleared_by(Clear.RESET):
-                    del faults[key]
+                    past = remembered(past, (faults.pop(key),))
             continue
         if report.gpu_uuid and uuids.get(report.pci) != report.gpu_uuid:
             uuids = named(uuids, ((report.pci, report.gpu_uuid),))
@@ -72,7 +81,8 @@ def observe(health: NodeHealth, seen: Iterable[Seen], *, boot_id: str) -> NodeHe
             if before is None
             else seen_again(before, one, boot_id=boot_id, window=EPISODE_WINDOW_SECONDS)
         )
-    return health.with_faults(faults, totals=totals, uuids=uuids)
+    past = of_these_devices(past, health.uuids, uuids)
+    return health.with_faults(faults, totals=totals, uuids=uuids, past=past)
 
 
 def identify(health: NodeHealth, identities: Iterable[tuple[str, str]]) -> NodeHealth:
@@ -86,7 +96,8 @@ def identify(health: NodeHealth, identities: Iterable[tuple[str, str]]) -> NodeH
         else fault
         for key, fault in health.faults.items()
     }
-    return msgspec.structs.replace(health, faults=faults, uuids=uuids)
+    past = of_these_devices(health.past, health.uuids, uuids)
+    return msgspec.structs.replace(health, faults=faults, uuids=uuids, past=past)
 
 
 def scanned(
@@ -123,7 +134,7 @@ def settle(health: NodeHealth, evidence: Evidence, *, now: float, info_age: floa
     A reboot counts only when the kernel's boot id is the one that the kubelet reports (so
     that the Node object and this agent speak of the same boot), the log of this boot has
     been read to its end, and every expected device is there and answers. A fault that was
-    seen again carries the new boot id and stays.
+    seen again carries the new boot id and stays. What was over a day ago is forgotten.
     """
     rebooted = (
         evidence.replayed
@@ -139,9 +150,11 @@ def settle(health: NodeHealth, evidence: Evidence, *, now: float, info_age: floa
         return rebooted and earlier and fault.is_cleared_by(Clear.REBOOT)
 
     faults = {key: fault for key, fault in health.faults.items() if not is_over(fault)}
-    if len(faults) == len(health.faults):
+    over = (fault for key, fault in health.faults.items() if key not in faults)
+    past = since(remembered(health.past, over), now - PAST_SECONDS)
+    if len(faults) == len(health.faults) and past is health.past:
         return health
-    return msgspec.structs.replace(health, faults=faults)
+    return msgspec.structs.replace(health, faults=faults, past=past)
 
 
 def restore(health: NodeHealth, report: FaultReport) -> NodeHealth:
@@ -151,15 +164,19 @@ def restore(health: NodeHealth, report: FaultReport) -> NodeHealth:
     """
     known = {fault.key: fault for fault in map(restored, report.faults)}
     complete = report.truncated is None or not report.truncated.warning
+    faults = {**known, **health.faults}
     return health.with_faults(
-        {**known, **health.faults}, forgotten=health.forgotten and not complete
+        faults,
+        forgotten=health.forgotten and not complete,
+        past=restored_past(health.past, report.past, faults.values()),
     )
 
 
 def next_look(health: NodeHealth, *, info_age: float) -> float | None:
     """When mere age next clears something (epoch seconds)."""
     ages = [f.last_seen + info_age for f in health.faults.values() if f.is_cleared_by(Clear.AGE)]
-    return min(ages, default=None)
+    forgotten = next_end(health.past)
+    return min(ages if forgotten is None else (*ages, forgotten), default=None)
 
 
 def missing_devices(health: NodeHealth) -> list[OpenFault]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from node_agent.contract import FaultKind, Severity
 from node_agent.health.faults import OpenFault
 from node_agent.health.growth import Growth
+from node_agent.health.past import remembered
 from node_agent.health.rules import LEVEL_SUBCODES, Clear, Level
 from node_agent.health.signals import (
     BETWEEN,
@@ -336,7 +337,9 @@ class LevelJudge:
         same = (self._faults, baselines, nvml) == (health.faults, health.baselines, health.nvml)
         if same:
             return health
-        return health.with_faults(self._faults, baselines=baselines, nvml=nvml)
+        over = (fault for key, fault in health.faults.items() if key not in self._faults)
+        past = remembered(health.past, over)
+        return health.with_faults(self._faults, baselines=baselines, nvml=nvml, past=past)
 
 
 def is_level(fault: OpenFault) -> bool:

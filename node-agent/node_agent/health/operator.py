@@ -15,6 +15,7 @@ import msgspec
 from node_agent.health.faults import OpenFault
 from node_agent.health.fold import is_pci_level
 from node_agent.health.levels import LINKS
+from node_agent.health.past import since
 from node_agent.health.rules import ABSENT, Clear, Level
 from node_agent.health.state import NodeHealth
 
@@ -67,7 +68,8 @@ def set_healthy(health: NodeHealth, before: float, *, now: float) -> SetHealthy:
         if (f.first_seen if is_pci_level(f) else f.last_seen) < before
         and f.is_cleared_by(Clear.OPERATOR)
     )
-    if not cleared and before <= health.cleared_before and not health.forgotten:
+    known = bool(cleared) or since(health.past, before) is not health.past
+    if not known and before <= health.cleared_before and not health.forgotten:
         return SetHealthy(health)
     gone = {fault.key for fault in cleared}
     missing = {fault.pci for fault in cleared if fault.subcode == ABSENT}
@@ -79,6 +81,7 @@ def set_healthy(health: NodeHealth, before: float, *, now: float) -> SetHealthy:
             faults={key: f for key, f in health.faults.items() if key not in gone},
             expected={pci: kind for pci, kind in health.expected.items() if pci not in missing},
             baselines={k: v for k, v in health.baselines.items() if k not in unlinked},
+            past=since(health.past, before),
             cleared_before=max(before, health.cleared_before),
             forgotten=False,
         ),

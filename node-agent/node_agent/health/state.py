@@ -13,6 +13,7 @@ import msgspec
 
 from node_agent.contract import FaultKind, Severity, Truncated
 from node_agent.health.faults import OpenFault
+from node_agent.health.past import PastFault
 from node_agent.sources.kernel_log.model import Position
 from node_agent.sources.pci_sysfs import DeviceClass
 
@@ -49,6 +50,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     ``left_out``: how often a fault was one too many for its device, by ``pci|severity``.
     ``baselines``: counters of NVML whose growth while no agent runs counts too, and the most
     NVLinks that were up, by ``uuid|quantity``. ``nvml``: NVML has answered here before.
+    ``past``: times of faults that are over, for counts.
     """
 
     version: int = VERSION
@@ -64,6 +66,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
     baselines: dict[str, float] = {}
     left_out: dict[str, int] = {}
     nvml: bool = False
+    past: dict[str, PastFault] = {}
 
     def worst_first(self) -> list[OpenFault]:
         """Fatal before warning before information; within each the first seen, the root, first."""

@@ -54,6 +54,8 @@ def load(path: Path) -> Loaded:
         health = msgspec.json.decode(raw, type=NodeHealth)
         for fault in health.faults.values():
             fault.published()  # a time beyond the calendar would end every agent that reads it
+        for one in health.past.values():
+            one.published()
         return Loaded(health)
     except (msgspec.DecodeError, ValueError, OverflowError, OSError, RecursionError) as error:
         return _set_aside(path, str(error))

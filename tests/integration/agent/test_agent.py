@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
-from node_agent.contract import FAULTS_ANNOTATION, SET_HEALTHY_ANNOTATION, decode_report
+from node_agent.contract import (
+    FAULTS_ANNOTATION,
+    SET_HEALTHY_ANNOTATION,
+    FaultReport,
+    decode_report,
+)
+from remediator.decide.match import match
 from testbed.api import Json
 from testbed.cluster import Cluster
 from testbed.gpunode import xid_line
 from tests.integration.agent.conftest import MakeSetup, Setup
+from tests.unit.agent.health.builders import RESET_DONE, RESET_WANTED
+from tests.unit.decide.build import node, policy
 
 
 pytestmark = pytest.mark.cluster
@@ -43,9 +51,13 @@ def patches(setup: Setup) -> list[Json]:
     ]
 
 
-def faults(setup: Setup) -> list[Any]:
+def report(setup: Setup) -> FaultReport:
     text = setup.cluster.node(setup.node)["metadata"]["annotations"][FAULTS_ANNOTATION]
-    return list(decode_report(text).faults)
+    return decode_report(text)
+
+
+def faults(setup: Setup) -> list[Any]:
+    return list(report(setup).faults)
 
 
 def test_a_well_node_is_said_to_be_well_in_one_patch(setup: Setup) -> None:
@@ -129,6 +141,31 @@ def test_a_reboot_clears_only_when_the_kubelet_confirms_it(setup: Setup) -> None
     setup.wait_for("GPULost", "False")
     assert setup.conditions()["GPUXidError"] == ("True", "Xid64")
     assert setup.conditions()["GPUMemoryDegraded"] == ("True", "RowRemapFailure")
+
+
+def test_what_a_reset_cleared_is_counted_on_over_restart_and_reboot(setup: Setup) -> None:
+    """Three times the same fault and the same reset: the third is not the first."""
+    for _ in range(2):
+        setup.machine.xid(94, "Contained: CE User Channel (0x9). RST: No, D-RST: No")
+        setup.wait_for("GPUXidError", "True", "Xid94")
+        setup.machine.xid(154, RESET_WANTED)
+        setup.wait_for("GPURecoveryActionRequired", "True", "GPUReset")
+        setup.machine.xid(154, RESET_DONE)
+        setup.wait_for("GPUXidError", "False")
+        assert faults(setup) == []
+    setup.agent.kill()
+    boot = setup.machine.reboot()
+    setup.cluster.set_boot_id(setup.node, boot)
+    setup.agent.start()
+    assert setup.conditions() == WELL
+    assert {one.code: len(one.times) for one in report(setup).past} == {94: 2, 154: 2}
+    setup.machine.xid(94, "Contained: CE User Channel (0x9). RST: No, D-RST: No")
+    setup.wait_for("GPUXidError", "True", "Xid94")
+    assert [(fault.code, fault.count) for fault in faults(setup)] == [(94, 1)]
+    facts = node(faults=report(setup).faults, past=report(setup).past)
+    three = policy(when=[{"count": {"xid": [94], "atLeast": 3}}])
+    four = policy(when=[{"count": {"xid": [94], "atLeast": 4}}])
+    assert (match(three, facts, 0.0).holds, match(four, facts, 0.0).holds) == (True, False)
 
 
 def test_a_node_that_comes_back_with_seven_of_eight_gpus_is_not_well(setup: Setup) -> None:

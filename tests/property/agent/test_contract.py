@@ -16,6 +16,7 @@ from node_agent.contract import (
     FaultKind,
     Instance,
     MalformedReportError,
+    Past,
     Severity,
     Truncated,
     UnsupportedVersionError,
@@ -52,6 +53,14 @@ FAULTS = st.builds(
     pods=st.lists(TEXT, max_size=4).map(tuple),
     message=TEXT,
 )
+PAST = st.builds(
+    Past,
+    kind=st.sampled_from((FaultKind.XID, FaultKind.SXID)),
+    code=st.integers(0, 100_000),
+    pci=TEXT,
+    times=st.lists(TIMES, min_size=1, max_size=MAX_TIMES).map(lambda times: tuple(sorted(times))),
+)
+OVER = st.lists(PAST, max_size=40).map(tuple)
 MANY = st.lists(FAULTS, max_size=60).map(tuple)
 
 
@@ -77,6 +86,29 @@ def test_it_stays_small_and_says_what_is_missing(faults: tuple[Fault, ...]) -> N
     ):
         assert by_severity[severity] + missing == sum(f.severity is severity for f in faults)
     assert len(text.encode()) <= MAX_BYTES or by_severity.keys() <= {Severity.FATAL}
+
+
+@settings(max_examples=cases(40))
+@given(MANY, OVER)
+def test_the_past_takes_no_room_from_what_is(
+    faults: tuple[Fault, ...], past: tuple[Past, ...]
+) -> None:
+    without = decode_report(encode_report(faults, boot_id="b"))
+    text = encode_report(faults, boot_id="b", past=past)
+    report = decode_report(text)
+    truncated = report.truncated or Truncated()
+    assert len(report.past) + truncated.past == len(past)
+    assert set(report.past) <= set(past)
+    assert len(text.encode()) <= MAX_BYTES or all(
+        fault.severity is Severity.FATAL for fault in report.faults
+    )
+    if report.past:
+        assert report.faults == without.faults
+        assert without.truncated is None
+        kept, newest = min(one.times[-1] for one in report.past), max(one.times[-1] for one in past)
+        assert newest in {one.times[-1] for one in report.past}
+        gone = sorted(one.times[-1] for one in past)[: truncated.past]
+        assert all(time <= kept for time in gone)
 
 
 @settings(max_examples=cases(40))

@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from node_agent.contract import ConditionStatus, Severity, decode_report
+from node_agent.contract import MAX_TIMES, ConditionStatus, Severity, decode_report
 from node_agent.health.conditions import View, ViewState, desired
 from node_agent.health.faults import Seen
 from node_agent.health.fold import Evidence, missing_devices, observe, scanned, settle
 from node_agent.health.operator import set_healthy
+from node_agent.health.past import MAX_PAST
 from node_agent.health.state import MAX_FAULTS, NodeHealth
 from node_agent.sources.pci_sysfs import Device, DeviceClass
 from tests.unit.agent.health.builders import GPU, OTHER_GPU, RESET_DONE, RESET_WANTED, xid
@@ -65,6 +66,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert not answer.refusal
         self.health = observe(answer.health, self.log, boot_id=self.boot_id)
         assert all(f.pci == "" or f.kind == "lost" for f in self.health.faults.values())
+        assert not self.health.past
 
     @rule(wait=st.floats(0, 2 * HOUR))
     def time_passes(self, wait: float) -> None:
@@ -76,6 +78,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(back=st.booleans())
     def the_node_reboots(self, back: bool) -> None:  # noqa: FBT001
         self.boots += 1
+        self.now += 1.0
         self.log = []
         self.health = msgspec.structs.replace(self.health, boot_id=self.boot_id)
         if not back:
@@ -120,6 +123,15 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def memory_is_bounded(self) -> None:
         assert len(self.health.faults) <= MAX_FAULTS * 3
+        assert len(self.health.past) <= MAX_PAST
+
+    @invariant()
+    def what_is_over_is_kept_apart_from_what_is_there(self) -> None:
+        there = {(f.kind, f.pci, f.code): f.times for f in self.health.faults.values()}
+        for one in self.health.past.values():
+            assert 1 <= len(one.times) <= MAX_TIMES
+            assert list(one.times) == sorted(one.times)
+            assert not set(one.times) & set(there.get((one.kind, one.pci, one.code), ()))
 
     def scan(self) -> None:
         devices = [Device(pci, DeviceClass.GPU, answers=True) for pci in sorted(self.on_pci)]

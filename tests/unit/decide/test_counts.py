@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from node_agent.contract import Fault
+from node_agent.contract import Fault, FaultKind, Past
 from remediator.decide.match import Answer, instance_answer, match
 from remediator.decide.session import DAY, History
 from tests.unit.decide.build import SEEN, START, Bench, condition, node, policy, xid
@@ -73,6 +73,68 @@ def test_a_count_says_how_many_where_and_ends_with_the_faults_themselves() -> No
     everywhere = match(counts(per="node"), facts, START)
     assert everywhere.reasons == ("4 x Xid 94 on the node",)
     assert len(everywhere.instances) == 2
+
+
+def over(*hours: float, code: int = 94, pci: str = "0000:9b:00.0") -> Past:
+    times = tuple(SEEN + timedelta(hours=hour) for hour in hours)
+    return Past(kind=FaultKind.XID, code=code, pci=pci, times=times)
+
+
+@pytest.mark.parametrize(
+    ("clause", "faults", "past", "answer"),
+    [
+        ({}, (episodes(3),), (over(0, 1),), Answer.HOLDS),
+        ({}, (episodes(3),), (over(0),), Answer.CLEAR),
+        ({}, (), (over(0, 1, 2, 3),), Answer.CLEAR),
+        ({}, (episodes(25),), (over(0, 2),), Answer.CLEAR),
+        ({"within": "2h"}, (episodes(9),), (over(0, 1, 2),), Answer.CLEAR),
+        ({}, (episodes(3),), (over(0, 1, pci="0000:1b:00.0"),), Answer.CLEAR),
+        ({"per": "node"}, (episodes(3),), (over(0, 1, pci="0000:1b:00.0"),), Answer.HOLDS),
+        ({}, (episodes(3),), (over(0, 1, code=95),), Answer.CLEAR),
+        ({"xid": [94, 95]}, (episodes(3),), (over(0, 1, code=95),), Answer.HOLDS),
+        ({"xid": [94, 95]}, (episodes(3, code=63),), (over(0, 1),), Answer.CLEAR),
+    ],
+    ids=[
+        "two-before-a-reset",
+        "one-before-a-reset",
+        "nothing-is-wrong-now",
+        "too-long-ago",
+        "an-old-burst",
+        "of-another-gpu",
+        "of-another-gpu-on-the-node",
+        "another-code",
+        "two-codes",
+        "another-fault-is-there",
+    ],
+)
+def test_a_count_goes_on_over_a_reset(
+    clause: dict[str, Any], faults: tuple[Fault, ...], past: tuple[Past, ...], answer: Answer
+) -> None:
+    facts = node(
+        conditions={"GPUXidError": condition("GPUXidError", "True" if faults else "False")},
+        faults=faults,
+        past=past,
+    )
+    assert match(counts(**clause), facts, START).answer is answer
+
+
+def test_only_a_count_asks_what_is_over() -> None:
+    facts = node(past=(over(0, 1, 2),))
+    for entry in (
+        {"xid": {"codes": [94]}},
+        {"xid": {"minSeverity": "info"}},
+        {"condition": {"type": "GPUXidError"}},
+        {"xid": {"codes": [94]}, "cel": "faults.size() > 0"},
+    ):
+        assert match(policy(when=[entry]), facts, START).answer is Answer.CLEAR
+    assert instance_answer("xid:94:0000:9b:00.0:boot-1", facts, START) is Answer.CLEAR
+
+
+def test_a_count_of_what_is_there_is_unknown_while_some_of_the_past_is_missing() -> None:
+    cut: dict[str, Any] = {"past": (over(0),), "past_truncated": True}
+    assert match(counts(), node(faults=(episodes(1),), **cut), START).answer is Answer.UNKNOWN
+    assert match(counts(), node(faults=(episodes(1, 2),), **cut), START).answer is Answer.HOLDS
+    assert match(counts(), node(**cut), START).answer is Answer.CLEAR
 
 
 def test_a_count_is_unknown_while_the_report_is_not_trusted() -> None:

@@ -14,6 +14,7 @@ from node_agent.contract import (
     VERSION,
     Fault,
     FaultKind,
+    Past,
     Severity,
     encode_report,
 )
@@ -230,6 +231,18 @@ def test_a_truncated_report_says_what_is_missing() -> None:
     text = '{"version":1,"bootID":"b","faults":[],"truncated":{"info":2}}'
     found = facts((1.0, node(annotations={FAULTS_ANNOTATION: text})))
     assert (found.faults_truncated, found.info_truncated) == (False, True)
+
+
+def test_what_is_over_is_known_apart_from_what_is_there() -> None:
+    past = Past(kind=FaultKind.XID, code=94, pci="0000:9b:00.0", times=(SEEN,))
+    text = encode_report((XID,), boot_id="b1", past=(past,))
+    found = facts((1.0, node(annotations={FAULTS_ANNOTATION: text})))
+    assert (found.faults, found.past, found.past_truncated) == ((XID,), (past,), False)
+    text = '{"version":1,"bootID":"b","faults":[],"truncated":{"past":2}}'
+    found = facts((1.0, node(annotations={FAULTS_ANNOTATION: text})))
+    assert (found.past, found.past_truncated) == ((), True)
+    assert (found.faults_truncated, found.info_truncated) == (False, False)
+    assert facts((1.0, node())).past == ()
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", '{"version": 2}'])

@@ -12,12 +12,13 @@ import typer
 from remediator.cli.failure import Failure
 from remediator.lab.case import KIND, PolicyTest
 from remediator.policy.base import Model
-from remediator.policy.cluster import ClusterSpec
+from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.explain import closest
-from remediator.policy.lint import RULES, Rule, Severity, lint
-from remediator.policy.load import ParsedFile, load_config, load_files
+from remediator.policy.lint import RULES, Finding, Rule, Severity, lint, lint_config
+from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_document, read_text
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.schema import KINDS, schema_of
+from remediator.policy.yaml import Document
 
 
 def check(
@@ -40,16 +41,18 @@ def check(
     cluster: ClusterSpec | None = None
     if config is not None:
         try:
-            cluster = load_config(config)
+            cluster, found = check_config(config, wanted)
         except PolicyError as error:
             problems += error.problems
+        else:
+            problems += found
     try:
         files = load_files(paths)
     except PolicyError as error:
         problems += error.problems
-    if not problems and not files:
+    if not files and not any(one.severity == Severity.ERROR for one in problems):
         message = "no policy file (*.yaml, *.yml) in here"
-        problems = [Problem(file=str(path), message=message) for path in paths]
+        problems += [Problem(file=str(path), message=message) for path in paths]
     problems += lint_files(files, cluster, wanted)
     names = [one.policy.name for file in files for one in file.policies]
     wrong = [one for one in problems if strict or one.severity == Severity.ERROR]
@@ -67,19 +70,32 @@ def check(
         raise typer.Exit(2)
 
 
+def check_config(path: Path, rules: Sequence[Rule]) -> tuple[ClusterSpec, list[Problem]]:
+    """Read RemediatorConfig; return it, and what the rules find in it.
+
+    Raises:
+        PolicyError: it cannot be used, with every problem.
+    """
+    data, file = read_text(path), str(path)
+    config, document = parse_document(data, file=file, model=RemediatorConfig, kind=CONFIG_KIND)
+    return config.spec, [_placed(one, document) for one in lint_config(config, rules=rules)]
+
+
 def lint_files(
     files: Sequence[ParsedFile], cluster: ClusterSpec | None, rules: Sequence[Rule] = RULES
 ) -> list[Problem]:
     """Return what the rules find in files that are loaded together, as problems with places."""
     places = {one.policy.name: one.document for file in files for one in file.policies}
     policies = [one.policy for file in files for one in file.policies]
-    problems = []
-    for found in lint(policies, cluster=cluster, rules=rules):
-        document = places[found.policy]
-        place = document.find(found.at).place
-        problem = document.problem(place, found.message, at=found.at, fix=found.fix)
-        problems.append(replace(problem, rule=found.rule.id, severity=found.rule.severity.value))
+    found = lint(policies, cluster=cluster, rules=rules)
+    problems = [_placed(one, places[one.policy]) for one in found]
     return sorted(problems, key=lambda one: (one.file, one.line, one.column))
+
+
+def _placed(found: Finding, document: Document) -> Problem:
+    place = document.find(found.at).place
+    problem = document.problem(place, found.message, at=found.at, fix=found.fix)
+    return replace(problem, rule=found.rule.id, severity=found.rule.severity.value)
 
 
 def _rules(names: Sequence[str]) -> Sequence[Rule]:

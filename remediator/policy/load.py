@@ -99,13 +99,7 @@ def parse_config(data: bytes, *, file: str) -> ClusterSpec:
     Raises:
         PolicyError: with every problem of the file.
     """
-    documents = _documents(data, file)
-    if len(documents) > 1:
-        place = documents[1].root.place
-        raise PolicyError(
-            [documents[1].problem(place, "a RemediatorConfig file is one document", fix="keep one")]
-        )
-    return _validate(documents[0], RemediatorConfig, CONFIG_KIND).spec
+    return parse_document(data, file=file, model=RemediatorConfig, kind=CONFIG_KIND)[0].spec
 
 
 def parse_document(

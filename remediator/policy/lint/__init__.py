@@ -10,15 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from remediator.policy.cluster import ClusterSpec
+from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.lint import fleet, limits, names, steps, when
-from remediator.policy.lint.rule import Context, Finding, Rule, Severity
+from remediator.policy.lint.rule import (
+    IGNORE_ANNOTATION,
+    Context,
+    Finding,
+    Rule,
+    Severity,
+    ignored,
+)
 from remediator.policy.model import RemediationPolicy
 
 
-__all__ = ["IGNORE_ANNOTATION", "RULES", "Finding", "Rule", "Severity", "lint"]
+__all__ = [
+    "IGNORE_ANNOTATION",
+    "RULES",
+    "Finding",
+    "Rule",
+    "Severity",
+    "lint",
+    "lint_config",
+]
 
-IGNORE_ANNOTATION: Final = "gpu-remediator.io/lint-ignore"
 RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
     *steps.RULES,
@@ -41,15 +55,18 @@ def lint(
     """
     context = Context(tuple(policies), cluster)
     for policy in policies:
-        ignored = ignored_by(policy)
+        silenced = ignored(policy.metadata.annotations)
         for rule in rules:
-            if rule.id in ignored:
+            if rule.id in silenced:
                 continue
             for hit in rule.check(policy, context):
                 yield Finding(rule, policy.name, hit.at, hit.message, hit.fix)
 
 
-def ignored_by(policy: RemediationPolicy) -> frozenset[str]:
-    """Return the rules that a policy's author has silenced for it."""
-    text = policy.metadata.annotations.get(IGNORE_ANNOTATION, "")
-    return frozenset(text.replace(",", " ").split())
+def lint_config(config: RemediatorConfig, *, rules: Sequence[Rule] = RULES) -> Iterator[Finding]:
+    """Yield what is questionable in RemediatorConfig itself, whatever the policies are."""
+    silenced = ignored(config.metadata.annotations if config.metadata is not None else {})
+    for rule in rules:
+        if rule.id not in silenced:
+            for hit in rule.of_config(config.spec):
+                yield Finding(rule, "", hit.at, hit.message, hit.fix)

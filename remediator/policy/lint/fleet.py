@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.explain import closest
 from remediator.policy.lint.names import channels_of
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
@@ -94,6 +95,15 @@ def _only_log(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         )
 
 
+def _only_log_config(cluster: ClusterSpec) -> Iterator[Hit]:
+    if cluster.mode is Mode.ENFORCE and set(cluster.alerts_to) <= {"log"}:
+        yield Hit(
+            ("spec", "alertsTo"),
+            "it enforces, and of an open breaker, a frozen node or a hold only its own log is told",
+            "name a channel that people read",
+        )
+
+
 def _capped(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     cluster = context.cluster
     if cluster is None or policy.spec.mode is not Mode.ENFORCE or cluster.mode is Mode.ENFORCE:
@@ -138,6 +148,7 @@ RULES: Final = (
         "Nobody reads it in time.",
         "Name a channel that people read.",
         _only_log,
+        _only_log_config,
     ),
     Rule(
         "capped-mode",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts, entries
 from remediator.policy.model import RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
@@ -15,6 +16,8 @@ EVERYTHING: Final = 100
 QUICK_RECOVERY: Final = 60.0
 """Seconds; below that a signal that comes and goes takes the node out and back all day."""
 LONG: Final = 86400.0
+SHORTEST_SETTLING: Final = 30.0
+"""Seconds; in less, sources have not been asked twice."""
 MANY_ATTEMPTS: Final = 10
 
 
@@ -33,6 +36,15 @@ def _unbounded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     )
 
 
+def _unbounded_config(cluster: ClusterSpec) -> Iterator[Hit]:
+    if cluster.budgets and all(_is_everything(one.max_unavailable) for one in cluster.budgets):
+        yield Hit(
+            ("spec", "budgets"),
+            "every budget is 100%: all nodes may be taken out of service at once",
+            "write a share, or leave budgets out for the default (1 per pool, 10% of the cluster)",
+        )
+
+
 def _nothing(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     own = policy.spec.limits.budget
     if own is not None and own.max_unavailable.value == 0 and disrupts(policy):
@@ -43,6 +55,16 @@ def _nothing(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         )
 
 
+def _nothing_config(cluster: ClusterSpec) -> Iterator[Hit]:
+    for index, one in enumerate(cluster.budgets):
+        if one.max_unavailable.value == 0:
+            yield Hit(
+                ("spec", "budgets", index, "maxUnavailable"),
+                "no node may ever be taken out of service: every policy is held for ever",
+                "write 1 or 10%, or mode: DryRun if that is meant",
+            )
+
+
 def _deaf_breaker(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     breaker = policy.spec.limits.breaker
     if breaker is not None and disrupts(policy) and breaker.percent == EVERYTHING:
@@ -50,6 +72,30 @@ def _deaf_breaker(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]
             ("spec", "limits", "breaker", "percent"),
             "a breaker at 100% never opens",
             "write 20, or leave it out",
+        )
+
+
+def _deaf_config(cluster: ClusterSpec) -> Iterator[Hit]:
+    if cluster.breaker.percent == EVERYTHING:
+        yield Hit(
+            ("spec", "breaker", "percent"),
+            "a breaker at 100% never opens: of no source, and of no policy without its own",
+            "write 20, or leave it out",
+        )
+    if cluster.sanity.percent == EVERYTHING:
+        yield Hit(
+            ("spec", "sanity", "percent"),
+            "at 100% agents are believed until the last one is silent",
+            "write 20, or leave it out",
+        )
+
+
+def _hasty_config(cluster: ClusterSpec) -> Iterator[Hit]:
+    if cluster.settling < SHORTEST_SETTLING:
+        yield Hit(
+            ("spec", "settling"),
+            f"a new leader acts after {format_duration(cluster.settling)}, on first impressions",
+            "write 1m, or leave it out",
         )
 
 
@@ -108,6 +154,7 @@ RULES: Final = (
         "node; only rate and breaker are left.",
         "Write a share, or leave the budget out.",
         _unbounded,
+        _unbounded_config,
     ),
     Rule(
         "empty-budget",
@@ -116,6 +163,7 @@ RULES: Final = (
         "The policy promises what it may never do.",
         "Write 1 or more, or disable the policy.",
         _nothing,
+        _nothing_config,
     ),
     Rule(
         "deaf-breaker",
@@ -124,6 +172,16 @@ RULES: Final = (
         "When a driver's or exporter's update makes every node look bad, it is what stops it.",
         "Write a share below 100.",
         _deaf_breaker,
+        _deaf_config,
+    ),
+    Rule(
+        "short-settling",
+        Severity.WARNING,
+        "A `settling` of less than half a minute. Asked of RemediatorConfig.",
+        "A leader that has just begun has seen nothing twice: whom sources and agents speak of, "
+        "and what people did meanwhile, it is still learning.",
+        "Write 1m.",
+        of_config=_hasty_config,
     ),
     Rule(
         "quick-recovery",

@@ -32,8 +32,9 @@ ok: 1 policies in 1 file, 1 warning
 - An *error* means that the policy cannot do what it says; the exit code is 2.
 - A *warning* leaves the exit code at 0, unless `--strict` is given (use it in CI).
 - `--rule ID`, which may be repeated, asks these rules only.
-- `--config FILE` gives the rules about channels, budgets and modes what they need to know.
-- A policy that means it says so: `metadata.annotations`
+- `--config FILE` gives the rules about channels, budgets and modes what they need to know. Some ask
+  that file itself, too: a budget or a breaker in it holds for every policy.
+- A policy that means it says so, and `RemediatorConfig` likewise: `metadata.annotations`
   `gpu-remediator.io/lint-ignore: "late-notify, quick-recovery"`.
 
 This page is generated from the rules
@@ -49,6 +50,8 @@ def reference() -> str:
     for rule in RULES:
         parts.append(f"## {rule.id}\n\n{rule.says} ({rule.severity})\n")
         parts.append(f"*Why:* {rule.why}\n\n*Fix:* {rule.fix}\n")
+        if rule.asks_config:
+            parts.append("Asked of `RemediatorConfig`, too.\n")
     return "\n".join(parts)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
@@ -36,22 +36,38 @@ class Context(NamedTuple):
 
 
 Check = Callable[[RemediationPolicy, Context], Iterator[Hit]]
+ConfigCheck = Callable[[ClusterSpec], Iterator[Hit]]
+
+IGNORE_ANNOTATION: Final = "gpu-remediator.io/lint-ignore"
+
+
+def _nothing(*_: object) -> Iterator[Hit]:
+    yield from ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``why`` is for the documentation: the harm that it is there to prevent."""
+    """One rule. ``why`` is for the documentation: the harm that it is there to prevent.
+
+    ``of_config`` is what it asks of RemediatorConfig itself; most rules ask nothing.
+    """
 
     id: str
     severity: Severity
     says: str
     why: str
     fix: str
-    check: Check
+    check: Check = _nothing
+    of_config: ConfigCheck = _nothing
+
+    @property
+    def asks_config(self) -> bool:
+        """Whether it asks anything of RemediatorConfig itself."""
+        return self.of_config is not _nothing
 
 
 class Finding(NamedTuple):
-    """A hit of a rule in a policy."""
+    """A hit of a rule in a policy; ``policy`` is "" for RemediatorConfig itself."""
 
     rule: Rule
     policy: str
@@ -86,6 +102,11 @@ def codes_of(entry: Clauses) -> frozenset[int]:
     named = (entry.xid.codes or ()) if entry.xid is not None else ()
     counted = entry.count.xid if entry.count is not None else ()
     return frozenset((*named, *counted))
+
+
+def ignored(annotations: Mapping[str, str]) -> frozenset[str]:
+    """Return the rules that an author has silenced for a policy, or for RemediatorConfig."""
+    return frozenset(annotations.get(IGNORE_ANNOTATION, "").replace(",", " ").split())
 
 
 def disrupts(policy: RemediationPolicy) -> bool:

@@ -142,6 +142,22 @@ def test_check_also_reports_a_bad_config(tmp_path: Path) -> None:
     assert "did you mean mode?" in result.output
 
 
+@pytest.mark.parametrize(
+    ("budget", "code", "said"),
+    [("10%", 0, ""), ("100%", 0, "warning [unbounded-budget]"), ("0%", 2, "error [empty-budget]")],
+)
+def test_check_asks_the_config_itself(tmp_path: Path, budget: str, code: int, said: str) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "apiVersion: gpu-remediator.io/v1alpha1\nkind: RemediatorConfig\n"
+        f"spec:\n  budgets: [{{maxUnavailable: {budget}}}]\n"
+    )
+    result = runner.invoke(app, ["policy", "check", POLICIES, "--config", str(config)])
+    assert result.exit_code == code
+    assert said in result.output
+    assert (f"{config}:4:" in result.output) is bool(said)
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_check_of_nothing_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()

@@ -190,7 +190,7 @@ def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> Non
 
 
 def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
-    assert {one.id for one in RULES} == {*EXAMPLES, "shadowed-policy"}
+    assert {one.id for one in RULES} == {*EXAMPLES, "shadowed-policy", "short-settling"}
     assert len({one.id for one in RULES}) == len(RULES)
     assert all(one.says and one.why and one.fix for one in RULES)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
 
+from remediator.act.made import Templates
 from remediator.cli.failure import Failure
 from remediator.lab.case import KIND, PolicyTest
 from remediator.policy.base import Model
@@ -18,6 +19,7 @@ from remediator.policy.lint import RULES, Finding, Rule, Severity, lint, lint_co
 from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_document, read_text
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.schema import KINDS, schema_of
+from remediator.policy.templates import ReadTemplate, TemplateError
 from remediator.policy.yaml import Document
 
 
@@ -39,13 +41,16 @@ def check(
     problems: list[Problem] = []
     files: Sequence[ParsedFile] = ()
     cluster: ClusterSpec | None = None
+    templates: Mapping[str, ReadTemplate] = {}
     if config is not None:
         try:
-            cluster, found = check_config(config, wanted)
+            read, document = read_config(config)
         except PolicyError as error:
             problems += error.problems
         else:
-            problems += found
+            cluster, templates = read.spec, read_templates(read.spec, folder=config.parent)
+            found = lint_config(read, files=templates, rules=wanted)
+            problems += [_placed(one, document) for one in found]
     try:
         files = load_files(paths)
     except PolicyError as error:
@@ -53,7 +58,7 @@ def check(
     if not files and not any(one.severity == Severity.ERROR for one in problems):
         message = "no policy file (*.yaml, *.yml) in here"
         problems += [Problem(file=str(path), message=message) for path in paths]
-    problems += lint_files(files, cluster, wanted)
+    problems += lint_files(files, cluster, wanted, templates=templates)
     names = [one.policy.name for file in files for one in file.policies]
     wrong = [one for one in problems if strict or one.severity == Severity.ERROR]
     if output == "json":
@@ -70,24 +75,47 @@ def check(
         raise typer.Exit(2)
 
 
-def check_config(path: Path, rules: Sequence[Rule]) -> tuple[ClusterSpec, list[Problem]]:
-    """Read RemediatorConfig; return it, and what the rules find in it.
+def read_config(path: Path) -> tuple[RemediatorConfig, Document]:
+    """Read RemediatorConfig, with the places of what stands in it.
 
     Raises:
         PolicyError: it cannot be used, with every problem.
     """
     data, file = read_text(path), str(path)
-    config, document = parse_document(data, file=file, model=RemediatorConfig, kind=CONFIG_KIND)
-    return config.spec, [_placed(one, document) for one in lint_config(config, rules=rules)]
+    return parse_document(data, file=file, model=RemediatorConfig, kind=CONFIG_KIND)
+
+
+def read_templates(cluster: ClusterSpec, *, folder: Path) -> dict[str, ReadTemplate]:
+    """Read the templates' files as the controller does. Relative names begin in ``folder``."""
+    templates = Templates(cluster.templates, folder=folder)
+    read = {}
+    for name, one in cluster.templates.items():
+        path = folder / one.file
+        try:
+            read[name] = ReadTemplate(str(path), templates.read(name))
+        except TemplateError as error:
+            elsewhere = Path(one.file).is_absolute() and not path.exists()
+            read[name] = ReadTemplate(str(path), None, _trouble(error, path), elsewhere)
+    return read
+
+
+def _trouble(error: TemplateError, path: Path) -> str:
+    """Say what is wrong with a template's file, with the place once."""
+    cause = error.__cause__ or error
+    return str(cause) if isinstance(cause, PolicyError) else f"{path}: {cause}"
 
 
 def lint_files(
-    files: Sequence[ParsedFile], cluster: ClusterSpec | None, rules: Sequence[Rule] = RULES
+    files: Sequence[ParsedFile],
+    cluster: ClusterSpec | None,
+    rules: Sequence[Rule] = RULES,
+    *,
+    templates: Mapping[str, ReadTemplate] | None = None,
 ) -> list[Problem]:
     """Return what the rules find in files that are loaded together, as problems with places."""
     places = {one.policy.name: one.document for file in files for one in file.policies}
     policies = [one.policy for file in files for one in file.policies]
-    found = lint(policies, cluster=cluster, rules=rules)
+    found = lint(policies, cluster=cluster, files=templates, rules=rules)
     problems = [_placed(one, places[one.policy]) for one in found]
     return sorted(problems, key=lambda one: (one.file, one.line, one.column))
 
@@ -141,7 +169,9 @@ def _print(
     verdict = "not ok, as --strict counts warnings" if warnings and strict else "ok"
     typer.echo(f"{verdict}: {len(names)} policies in {files} file{'s' * (files != 1)}{warned}")
     if not checked_channels:
-        typer.echo("not checked: whether the channels exist (give --config FILE)")
+        typer.echo(
+            "not checked: whether the channels exist, and what templates hold (give --config FILE)"
+        )
 
 
 def _report(problems: Sequence[Problem], names: Sequence[str], *, ok: bool) -> dict[str, object]:

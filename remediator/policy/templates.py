@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -34,6 +34,16 @@ class Template(Model):
         examples=["/etc/gpu-remediator/jobs/gpu-reset.yaml"],
         description="YAML of one object; read each time. Relative: to this file's folder.",
     )
+
+
+class ReadTemplate(NamedTuple):
+    """What became of reading a template's file: its object, or where and why there is none."""
+
+    file: str
+    data: dict[str, Any] | None = None
+    trouble: str = ""
+    elsewhere: bool = False
+    """Whether it has an absolute name, and may be on another machine."""
 
 
 class Endpoint(Model):

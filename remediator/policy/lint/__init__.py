@@ -7,11 +7,11 @@ annotation ``gpu-remediator.io/lint-ignore: rule-id, other-rule``. Pure: no file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.lint import fleet, limits, names, steps, when
+from remediator.policy.lint import fleet, limits, names, steps, templates, when
 from remediator.policy.lint.rule import (
     IGNORE_ANNOTATION,
     Context,
@@ -21,6 +21,7 @@ from remediator.policy.lint.rule import (
     ignored,
 )
 from remediator.policy.model import RemediationPolicy
+from remediator.policy.templates import ReadTemplate
 
 
 __all__ = [
@@ -38,6 +39,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *steps.RULES,
     *limits.RULES,
     *names.RULES,
+    *templates.RULES,
     *fleet.RULES,
 )
 """All rules, in the order in which their findings are shown."""
@@ -47,13 +49,15 @@ def lint(
     policies: Sequence[RemediationPolicy],
     *,
     cluster: ClusterSpec | None = None,
+    files: Mapping[str, ReadTemplate] | None = None,
     rules: Sequence[Rule] = RULES,
 ) -> Iterator[Finding]:
     """Yield what is questionable in policies that are loaded together.
 
     ``cluster``: RemediatorConfig's settings; None: not known, and nothing is said about them.
+    ``files``: those of its templates, by name.
     """
-    context = Context(tuple(policies), cluster)
+    context = Context(tuple(policies), cluster, files or {})
     for policy in policies:
         silenced = ignored(policy.metadata.annotations)
         for rule in rules:
@@ -63,10 +67,15 @@ def lint(
                 yield Finding(rule, policy.name, hit.at, hit.message, hit.fix)
 
 
-def lint_config(config: RemediatorConfig, *, rules: Sequence[Rule] = RULES) -> Iterator[Finding]:
+def lint_config(
+    config: RemediatorConfig,
+    *,
+    files: Mapping[str, ReadTemplate] | None = None,
+    rules: Sequence[Rule] = RULES,
+) -> Iterator[Finding]:
     """Yield what is questionable in RemediatorConfig itself, whatever the policies are."""
     silenced = ignored(config.metadata.annotations if config.metadata is not None else {})
     for rule in rules:
         if rule.id not in silenced:
-            for hit in rule.of_config(config.spec):
+            for hit in rule.of_config(config.spec, files or {}):
                 yield Finding(rule, "", hit.at, hit.message, hit.fix)

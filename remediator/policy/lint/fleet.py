@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
@@ -12,6 +12,7 @@ from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.lint.shadow import shadows
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.steps import Step
+from remediator.policy.templates import ReadTemplate
 from remediator.policy.when import AttemptsClause
 
 
@@ -95,7 +96,7 @@ def _only_log(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         )
 
 
-def _only_log_config(cluster: ClusterSpec) -> Iterator[Hit]:
+def _only_log_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
     if cluster.mode is Mode.ENFORCE and set(cluster.alerts_to) <= {"log"}:
         yield Hit(
             ("spec", "alertsTo"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
@@ -10,6 +10,7 @@ from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts, 
 from remediator.policy.model import RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
 from remediator.policy.quantities import Amount, format_duration
+from remediator.policy.templates import ReadTemplate
 
 
 EVERYTHING: Final = 100
@@ -36,7 +37,7 @@ def _unbounded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     )
 
 
-def _unbounded_config(cluster: ClusterSpec) -> Iterator[Hit]:
+def _unbounded_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
     if cluster.budgets and all(_is_everything(one.max_unavailable) for one in cluster.budgets):
         yield Hit(
             ("spec", "budgets"),
@@ -55,7 +56,7 @@ def _nothing(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         )
 
 
-def _nothing_config(cluster: ClusterSpec) -> Iterator[Hit]:
+def _nothing_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
     for index, one in enumerate(cluster.budgets):
         if one.max_unavailable.value == 0:
             yield Hit(
@@ -75,7 +76,7 @@ def _deaf_breaker(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]
         )
 
 
-def _deaf_config(cluster: ClusterSpec) -> Iterator[Hit]:
+def _deaf_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
     if cluster.breaker.percent == EVERYTHING:
         yield Hit(
             ("spec", "breaker", "percent"),
@@ -90,7 +91,7 @@ def _deaf_config(cluster: ClusterSpec) -> Iterator[Hit]:
         )
 
 
-def _hasty_config(cluster: ClusterSpec) -> Iterator[Hit]:
+def _hasty_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
     if cluster.settling < SHORTEST_SETTLING:
         yield Hit(
             ("spec", "settling"),

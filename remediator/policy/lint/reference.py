@@ -33,7 +33,8 @@ ok: 1 policies in 1 file, 1 warning
 - A *warning* leaves the exit code at 0, unless `--strict` is given (use it in CI).
 - `--rule ID`, which may be repeated, asks these rules only.
 - `--config FILE` gives the rules about channels, budgets and modes what they need to know. Some ask
-  that file itself, too: a budget or a breaker in it holds for every policy.
+  that file itself, too (a budget or a breaker in it holds for every policy), and the files of its
+  templates, which are read as the controller would.
 - A policy that means it says so, and `RemediatorConfig` likewise: `metadata.annotations`
   `gpu-remediator.io/lint-ignore: "late-notify, quick-recovery"`.
 

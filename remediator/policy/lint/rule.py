@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import Location
+from remediator.policy.templates import ReadTemplate
 from remediator.policy.when import Clauses, Group
 
 
@@ -33,10 +34,12 @@ class Context(NamedTuple):
 
     policies: tuple[RemediationPolicy, ...]
     cluster: ClusterSpec | None
+    templates: Mapping[str, ReadTemplate] = {}
+    """The files of RemediatorConfig's templates, where somebody has read them."""
 
 
 Check = Callable[[RemediationPolicy, Context], Iterator[Hit]]
-ConfigCheck = Callable[[ClusterSpec], Iterator[Hit]]
+ConfigCheck = Callable[[ClusterSpec, Mapping[str, ReadTemplate]], Iterator[Hit]]
 
 IGNORE_ANNOTATION: Final = "gpu-remediator.io/lint-ignore"
 

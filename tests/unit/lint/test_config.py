@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remediator.policy.cluster import RemediatorConfig
-from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint_config
+from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint_config, templates
 
 
 def found(annotations: dict[str, str] | None = None, **spec: Any) -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def test_a_rule_finds_its_example_and_not_the_config_put_right(case: str) -> Non
 
 
 def test_every_rule_that_asks_the_config_has_an_example() -> None:
-    asked = {one.id for one in RULES if one.asks_config}
+    asked = {one.id for one in RULES if one.asks_config and one not in templates.RULES}
     assert asked == {rule for rule, _, _ in EXAMPLES.values()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint
+from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint, templates
 from remediator.policy.lint.reference import reference
 from remediator.policy.lint.when import kept_labels
 from remediator.policy.load import load_policies
@@ -190,7 +190,8 @@ def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> Non
 
 
 def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
-    assert {one.id for one in RULES} == {*EXAMPLES, "shadowed-policy", "short-settling"}
+    elsewhere = {"shadowed-policy", "short-settling", *(one.id for one in templates.RULES)}
+    assert {one.id for one in RULES} == {*EXAMPLES, *elsewhere}
     assert len({one.id for one in RULES}) == len(RULES)
     assert all(one.says and one.why and one.fix for one in RULES)
 

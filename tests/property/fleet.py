@@ -5,11 +5,12 @@ Nothing happens here by itself: what may, and in which order, is said by the tes
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -107,6 +108,14 @@ def spec(mode: str) -> ClusterSpec:
     )
 
 
+class Used(NamedTuple):
+    """Places of the budgets that are taken, by which nodes, and nodes that cost nothing more."""
+
+    places: Counter[Any]
+    by: set[str]
+    free: set[str]
+
+
 class Fleet(RuleBasedStateMachine):
     """Six nodes in two pools, three policies, two worlds, one clock; nothing happens by itself."""
 
@@ -130,6 +139,8 @@ class Fleet(RuleBasedStateMachine):
         self.overlay = Overlay()
         self.ledgers: dict[World, Ledger] = {}
         self.refuse = False
+        self.versions = itertools.count(1000)
+        """Each change of a node has a resourceVersion of its own, as in etcd."""
         self.born = 0
         self.start_controller()
         for at, name in enumerate(NAMES):
@@ -170,8 +181,15 @@ class Fleet(RuleBasedStateMachine):
         since = (facts.unavailable_since or self.now) if gone else None
         left = uncordoned_since(facts, facts.session, unschedulable=facts.unschedulable)
         robbed = untainted_since(facts, facts.session, facts.taints)
+        version = facts.resource_version
+        if fields.keys() - {"alerts"}:  # those are no part of the Node
+            version = str(next(self.versions))
         facts = self.nodes[name] = replace(
-            facts, unavailable_since=since, uncordoned=left, untainted=robbed
+            facts,
+            resource_version=version,
+            unavailable_since=since,
+            uncordoned=left,
+            untainted=robbed,
         )
         self.tainted[name] &= set(facts.taints)
         if not facts.unschedulable:
@@ -188,11 +206,16 @@ class Fleet(RuleBasedStateMachine):
         return shown
 
     def turn(self, world: World) -> list[Decision]:
+        decisions, before = self.decided(world)
+        for one in decisions:
+            self.carry_out(world, one, before[one.uid])
+        return decisions
+
+    def decided(self, world: World) -> tuple[list[Decision], dict[str, NodeFacts]]:
+        """Return what is decided of which nodes: no more of it than the budgets permit."""
         ledger = self.ledgers[world]
         before = {facts.uid: facts for facts in self.view(world)}
-        counted = Counter(s for e in ledger.nodes.values() if e.counted for s in e.scopes)
-        was_free = {uid for uid, entry in ledger.nodes.items() if is_free(entry, self.now)}
-        was_counted = {uid for uid, entry in ledger.nodes.items() if entry.counted}
+        used = self.used(world)
         decisions = decide(
             list(before.values()),
             policies=self.policies,
@@ -206,30 +229,34 @@ class Fleet(RuleBasedStateMachine):
             (before[one.uid], patch)
             for one in decisions
             for patch in one.effects
-            if isinstance(patch, PatchNode) and patch.disruptive
+            if isinstance(patch, PatchNode)
         ]
-        begun = {facts.uid for facts, patch in patches if begins(patch, facts)}
-        new = {facts.uid for facts, _ in patches if not facts.out_of_service}
-        self.check_budget(world, counted, new | begun, was_free - begun, was_counted, before)
+        self.check_budget(world, used, patches)
         for one in decisions:
             assert one.next_look is None or one.next_look >= self.now + SOONEST / 2
-            self.carry_out(world, one, before[one.uid])
-        return decisions
+        return decisions, before
 
-    def check_budget(  # noqa: PLR0917
-        self,
-        world: World,
-        counted: Counter[Any],
-        new: set[str],
-        free: set[str],
-        was_counted: set[str],
-        before: dict[str, NodeFacts],
+    def used(self, world: World) -> Used:
+        entries = self.ledgers[world].nodes.items()
+        return Used(
+            places=Counter(s for _, one in entries if one.counted for s in one.scopes),
+            by={uid for uid, one in entries if one.counted},
+            free={uid for uid, one in entries if is_free(one, self.now)},
+        )
+
+    def check_budget(
+        self, world: World, used: Used, patches: list[tuple[NodeFacts, PatchNode]]
     ) -> None:
+        """Check that what takes capacity away now has its place in every budget."""
         ledger = self.ledgers[world]
-        after = counted.copy()
-        for uid in new - was_counted:
+        taking = [(facts, patch) for facts, patch in patches if patch.disruptive]
+        before = {facts.uid: facts for facts, _ in taking}
+        begun = {facts.uid for facts, patch in taking if begins(patch, facts)}
+        new = {facts.uid for facts, _ in taking if not facts.out_of_service} | begun
+        after = used.places.copy()
+        for uid in new - used.by:
             after.update(scopes_of(before[uid]))
-        for uid in new - free:
+        for uid in new - (used.free - begun):
             for rule_ in self.loaded.values():
                 for budget in budgets_of(rule_, ledger):
                     for scope in scopes_of(before[uid]):
@@ -254,14 +281,29 @@ class Fleet(RuleBasedStateMachine):
             if self.refuse:
                 ledger.refund(effect.uid)
                 return
-            if effect.unschedulable:
-                self.ours.add(name)
-            self.tainted[name] |= set(effect.taint)
-            self.nodes[name] = written(facts, effect, self.now)
-            session = self.nodes[name].session
-            added = session.added.taints if isinstance(session, Session) else ()
-            self.tainted[name] &= set(added)  # what a session leaves behind is people's
-            self.see(name)
+            self.write(effect, facts)
+
+    def write(self, patch: PatchNode, facts: NodeFacts) -> None:
+        """Do what the API server does, and the watch."""
+        name = facts.name
+        if patch.unschedulable:
+            self.ours.add(name)
+        self.tainted[name] |= set(patch.taint)
+        after = written(facts, patch, self.now)
+        self.nodes[name] = replace(after, resource_version=str(next(self.versions)))
+        session = self.nodes[name].session
+        added = session.added.taints if isinstance(session, Session) else ()
+        self.tainted[name] &= set(added)  # what a session leaves behind is people's
+        self.see(name)
+
+    def arrive(self, patch: PatchNode) -> bool:
+        """Have a write of an earlier leader arrive; tell whether the API server takes it."""
+        facts = next((one for one in self.nodes.values() if one.uid == patch.uid), None)
+        if facts is None or facts.resource_version != patch.resource_version:
+            return False
+        self.check_ownership(patch, facts)
+        self.write(patch, facts)
+        return True
 
     def check_write(self, patch: PatchNode, facts: NodeFacts) -> None:
         pause = self.ledgers[World.REAL].pause
@@ -277,6 +319,10 @@ class Fleet(RuleBasedStateMachine):
             assert patch.remove_request
         if patch.unschedulable is False or patch.untaint or patch.taint:
             assert not self.frozen(facts) or patch.remove_request or not self.whole(facts)
+        self.check_ownership(patch, facts)
+
+    def check_ownership(self, patch: PatchNode, facts: NodeFacts) -> None:
+        """Whoever writes, and however late: only what is ours is taken away, nothing done twice."""
         if patch.unschedulable is False:
             assert facts.unschedulable
             assert facts.name in self.ours, "a cordon that is not ours was removed"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -20,12 +20,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from remediator.decide.core import World
+from remediator.decide.core import Policies, World, decide
+from remediator.decide.decision import PatchNode
 from remediator.decide.facts import (
     ConditionFact,
+    NodeFacts,
     NodeMode,
 )
-from remediator.decide.ledger import Pause, is_unavailable, scopes_of
+from remediator.decide.ledger import Ledger, Pause, is_unavailable, scopes_of
 from remediator.decide.requests import Request, Verb
 from remediator.decide.session import Session, Taint
 from remediator.policy.model import Mode
@@ -47,8 +49,18 @@ from tests.unit.decide.build import node, xid
 pytestmark = pytest.mark.timeout(3600)
 
 
+class Sleeper(NamedTuple):
+    """A leader that was stopped: the nodes, the policies and the ledgers that it knows."""
+
+    nodes: dict[str, NodeFacts]
+    policies: Policies
+    ledgers: dict[World, Ledger]
+
+
 class Cluster(Fleet):
     """Everything that happens to nodes, people, agents, the API server and controllers."""
+
+    sleeper: Sleeper | None = None
 
     @initialize(
         shapes=st.tuples(*[st.sampled_from(SHAPES)] * 3),
@@ -234,6 +246,10 @@ class Cluster(Fleet):
     @rule(mode=st.sampled_from(["Enforce", "Enforce", "Enforce", "DryRun"]))
     def restart(self, mode: str) -> None:
         self.mode = mode
+        self.succeed()
+
+    def succeed(self) -> None:
+        """Another controller takes over, from what is written."""
         self.start_controller()
         self.outcomes = {world: {} for world in World}
         for name, facts in self.nodes.items():
@@ -244,6 +260,65 @@ class Cluster(Fleet):
                 self.tainted[name] |= again  # likewise
             self.nodes[name] = replace(facts, uncordoned=False, untainted=False)
         self.observe_all()
+
+    @rule(
+        late=st.sets(names, min_size=1),
+        ill=st.sets(names, max_size=2),
+        others=st.sets(names, max_size=2),
+        seconds=st.sampled_from([0.0, 0.5, 20.0]),
+    )
+    def hand_over(self, late: set[str], ill: set[str], others: set[str], seconds: float) -> None:
+        """The leader is cut off with writes on their way, which arrive when another one leads.
+
+        They are as old as its last request may be, and the next leader settles for longer: so it
+        has taken no place that they were given, and none is taken twice.
+        """
+        if ill:
+            self.fire(ill, suppressed=False)
+        decisions, before = self.decided(World.REAL)
+        flying = []
+        for one in decisions:
+            if one.node in late and not self.refuse:
+                flying += [effect for effect in one.effects if isinstance(effect, PatchNode)]
+            else:
+                self.carry_out(World.REAL, one, before[one.uid])
+        self.succeed()
+        if ill and others:
+            self.resolve(ill)
+            self.fire(others, suppressed=False)
+        self.pass_time(seconds)
+        used = self.used(World.REAL)
+        landed = [(before[patch.uid], patch) for patch in flying if self.arrive(patch)]
+        self.check_budget(World.REAL, used, landed)
+        self.decide_both()
+
+    @rule()
+    def stop_the_leader(self) -> None:
+        """It stands still, with what it knows, and does not know that another one leads."""
+        self.sleeper = Sleeper(
+            {facts.uid: facts for facts in self.nodes.values()}, self.policies, self.ledgers
+        )
+        self.succeed()
+
+    @precondition(lambda self: self.sleeper is not None)
+    @rule()
+    def the_old_leader_goes_on(self) -> None:
+        """It decides by old facts, and nothing stops its writes but their resourceVersion."""
+        assert self.sleeper is not None
+        decisions = decide(
+            list(self.sleeper.nodes.values()),
+            policies=self.sleeper.policies,
+            ledger=self.sleeper.ledgers[World.REAL],
+            outcomes={},
+            world=World.REAL,
+            now=self.now,
+            cluster_facts=self.known,
+        )
+        for one in decisions:
+            for effect in one.effects:
+                if isinstance(effect, PatchNode):
+                    self.arrive(effect)
+        self.decide_both()
 
     @rule(refuse=st.sampled_from([True, False, False]))
     def api_server(self, *, refuse: bool) -> None:

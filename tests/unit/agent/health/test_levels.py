@@ -203,6 +203,7 @@ def test_an_action_that_is_taken_back_is_a_reset_and_ends_what_a_reset_mends(nod
     node.reads(recovery_action=1)
     assert node.reads(10) == {"119", "79", "64", Level.RECOVERY_ACTION}
     assert node.reads(5) == {"79", "64"}
+    assert {one.code for one in node.health.past.values()} == {119}, "counted on"
 
 
 def test_a_level_that_was_none_all_along_proves_no_reset(node: Node) -> None:
@@ -236,6 +237,7 @@ def test_a_remap_that_is_done_ends_the_xid_that_announced_it(node: Node) -> None
     node.logs(63)
     node.reads(10, remap_pending=1)
     assert node.reads(15) == set()
+    assert {one.code for one in node.health.past.values()} == {63}
 
 
 # -- counters --------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
 from aiohttp import web
@@ -85,28 +85,57 @@ class Cut:
     after: int
 
 
-Action = Hang | Drop | Slow | Answer | Freeze | Inject | Cut
+@dataclass(frozen=True)
+class Strike:
+    """Call `hit` in place of the answer, and break off; the server has carried it out by then.
+
+    With `forwarded` false it never sees the request.
+    """
+
+    hit: Callable[[], None]
+    forwarded: bool = True
+
+
+Action = Hang | Drop | Slow | Answer | Freeze | Inject | Cut | Strike
+
+
+class Write(NamedTuple):
+    """A changing request that the server has answered."""
+
+    method: str
+    target: str
+    body: bytes
+    status: int
 
 
 @dataclass
 class Rule:
-    """An action for the requests of `method` (any if empty) whose target matches `path`."""
+    """An action for the requests of `method` (any if empty) whose target matches `path`.
+
+    The first `skip` of them pass; `seen` counts all.
+    """
 
     action: Action
     method: str
     path: re.Pattern[str]
     times: int | None
+    body: bytes = b""
+    skip: int = 0
+    seen: int = 0
     hits: int = 0
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def matches(self, method: str, target: str) -> bool:
-        """Whether the rule still counts and is about this request."""
-        return (
-            not self.cleared.is_set()
-            and (self.times is None or self.hits < self.times)
-            and self.method in {"", method}
-            and self.path.search(target) is not None
-        )
+    def takes(self, method: str, target: str, body: bytes) -> bool:
+        """Count a request that the rule is about; tell whether it is acted on."""
+        if (
+            self.cleared.is_set()
+            or (self.method and method not in self.method.split("|"))
+            or self.path.search(target) is None
+            or self.body not in body
+        ):
+            return False
+        self.seen += 1
+        return self.seen > self.skip and (self.times is None or self.hits < self.times)
 
 
 class FaultProxy:
@@ -119,10 +148,12 @@ class FaultProxy:
 
     Attributes:
         requests: (method, target) of all requests, in order of arrival.
+        writes: those that change something, in the order of the server's answers.
     """
 
     def __init__(self, upstream: str, *, ca_file: Path | None = None, token: str = "") -> None:
         self.requests: list[tuple[str, str]] = []
+        self.writes: list[Write] = []
         self._upstream = upstream
         self._ca_file = ca_file
         self._token = token
@@ -139,17 +170,26 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._port}"
 
     def add(
-        self, action: Action, *, method: str = "", path: str = "", times: int | None = None
+        self,
+        action: Action,
+        *,
+        method: str = "",
+        path: str = "",
+        body: bytes = b"",
+        skip: int = 0,
+        times: int | None = None,
     ) -> Rule:
         """Do `action` to requests from now on; the latest matching rule counts.
 
         Args:
             action: what to do.
-            method: HTTP method; empty for any.
+            method: HTTP method, or several as in `POST|PATCH`; empty for any.
             path: regular expression, searched in path and query.
+            body: a part of the request's body; empty for any.
+            skip: how many requests pass before the first that counts.
             times: how many requests; None for all.
         """
-        rule = Rule(action, method, re.compile(path), times)
+        rule = Rule(action, method, re.compile(path), times, body, skip)
         self._rules.insert(0, rule)
         return rule
 
@@ -200,9 +240,11 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         target = request.raw_path
         self.requests.append((request.method, target))
-        rule = next((r for r in self._rules if r.matches(request.method, target)), None)
         self._open[id(request)] = request
         try:
+            body = await request.read()
+            rules = tuple(self._rules)
+            rule = next((r for r in rules if r.takes(request.method, target, body)), None)
             if rule is None:
                 return await self._forward(request, None)
             rule.hits += 1
@@ -218,6 +260,9 @@ class FaultProxy:
                 await rule.cleared.wait()
                 return _abort(request)
             case Drop(forwarded=False):
+                return _abort(request)
+            case Strike(hit=hit, forwarded=False):
+                hit()
                 return _abort(request)
             case Slow(seconds=seconds):
                 await asyncio.sleep(seconds)
@@ -240,8 +285,13 @@ class FaultProxy:
             data=await request.read() or None,
             allow_redirects=False,
         ) as answer:
-            if rule is not None and isinstance(rule.action, Drop):
+            if request.method != "GET":
+                write = Write(request.method, request.raw_path, await request.read(), answer.status)
+                self.writes.append(write)
+            if rule is not None and isinstance(rule.action, Drop | Strike):
                 await answer.read()
+                if isinstance(rule.action, Strike):
+                    rule.action.hit()
                 return _abort(request)
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)

@@ -372,8 +372,15 @@ def site(cluster: Cluster, site_on: Callable[[Cluster], Site]) -> Site:
 
 @pytest.fixture
 def proxy(site: Site) -> Iterator[FaultProxy]:
-    """A proxy before the shared server, on an event loop of its own."""
-    made = FaultProxy(site.cluster.plane.url, ca_file=site.cluster.plane.ca_file)
+    """A proxy before the shared server."""
+    with proxy_of(site.cluster) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def proxy_of(cluster: Cluster) -> Iterator[FaultProxy]:
+    """A proxy before a cluster's server, on an event loop of its own."""
+    made = FaultProxy(cluster.plane.url, ca_file=cluster.plane.ca_file)
     opened, loops = threading.Event(), list[asyncio.AbstractEventLoop]()
     end = asyncio.Event()
 
@@ -386,9 +393,11 @@ def proxy(site: Site) -> Iterator[FaultProxy]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
     thread.start()
     assert opened.wait(10)
-    yield made
-    loops[0].call_soon_threadsafe(end.set)
-    thread.join(10)
+    try:
+        yield made
+    finally:
+        loops[0].call_soon_threadsafe(end.set)
+        thread.join(10)
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def read_text(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
         raise PolicyError([Problem(file=str(path), message=_why_unreadable(error))]) from error
     if len(data) > MAX_BYTES:
         raise PolicyError(
@@ -380,7 +380,9 @@ def _duplicates_within(parsed: ParsedFile) -> list[Problem]:
     return problems
 
 
-def _why_unreadable(error: OSError) -> str:
+def _why_unreadable(error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return "this is no name of a file"
     if isinstance(error, IsADirectoryError):
         return "this is a folder, not a file"
     if isinstance(error, FileNotFoundError):

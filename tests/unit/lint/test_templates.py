@@ -88,6 +88,11 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     assert "r.yaml: " in problem["message"]
 
 
+def test_a_name_that_no_file_has_is_told(tmp_path: Path) -> None:
+    (problem,) = found(tmp_path, None, file=r'"a\0b"')
+    assert "this is no name of a file" in problem["message"]
+
+
 def test_an_absolute_name_may_be_of_another_machine(tmp_path: Path) -> None:
     away = tmp_path / "away" / "r.yaml"
     assert rules_of(found(tmp_path, None, file=str(away))) == [

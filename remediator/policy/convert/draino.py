@@ -112,6 +112,11 @@ def _not_carried(given: _Arguments) -> Iterator[str]:
             "draino leaves pods of a StatefulSet alone without --evict-statefulset-pods; here they "
             "are evicted as all others, by their budget."
         )
+    if "skip-drain" not in given.flags:
+        yield (
+            "draino begins a drain every --drain-buffer (10m where it is not given) in the whole "
+            "cluster; here a rate is per pool and policy, beside RemediatorConfig's rates."
+        )
 
 
 def _words(text: str) -> list[str]:

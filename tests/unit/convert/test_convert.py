@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -133,6 +134,14 @@ def test_conditions_and_flags_of_draino_are_carried_over() -> None:
 def test_arguments_of_draino_may_be_a_list_of_a_deployment() -> None:
     found = checked(convert("draino", "- --skip-drain\n- KernelDeadlock\n"))
     assert [step.action for step in found["kernel-deadlock"].spec.steps] == ["cordon", "notify"]
+
+
+def test_the_page_shows_what_comes_out() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "policies" / "convert.md").read_text("utf-8")
+    arguments = page.partition("```\n")[2].partition("\n```")[0]
+    made = page.partition("```yaml\n")[2].partition("```")[0]
+    assert arguments.startswith("draino ")
+    assert made == convert("draino", arguments)
 
 
 def test_labels_of_draino_must_all_be_there() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,38 @@ def test_a_query_that_is_wrong_is_shown_and_does_not_hold_the_others(
         return "query sum(: " in notes and "names no node: write a query" in notes
 
     site.wait(shown, "both troubles")
+
+
+def test_series_that_name_no_node_of_ours_are_counted_shown_and_told(
+    site: Site, exporters: dict[str, Exporter], prometheus: Prometheus, run: Run
+) -> None:
+    outside = site.cluster.create_node()
+    nodes = (
+        f'label_replace(vector({at}), "node", "{name}", "", "")'
+        for at, name in enumerate((outside, "no-such-node"))
+    )
+    site.config(prometheus=[{"name": "main", "url": prometheus.url}])
+    site.policy("odd", when=[{"query": {"promql": " or ".join(nodes), "interval": "1s"}}])
+    replica = run()
+
+    def counted() -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{replica.port}/metrics", timeout=5) as page:
+            scraped = page.read().decode()
+        return all(
+            f'remediation_signals_refused{{reason="{reason}",source="prometheus/main"}} 1.0'
+            in scraped
+            for reason in ("unknown_node", "outside_gpu_nodes")
+        )
+
+    site.wait(lambda: site.status().get("leader"), "the leader")
+    site.wait(counted, "the metric")
+
+    def shown() -> bool:
+        notes = "\n".join(site.status().get("notes", ()))
+        return "1 series are about no node, such as: node=no-such-node" in notes and (
+            f"is about {outside}, which is no GPU node" in notes
+        )
+
+    site.wait(shown, "both in the status")
+    site.wait(lambda: "GPURemediationSignalRefused" in site.events(outside), "the Event")
+    assert not any(map(site.cordoned, (outside, *exporters)))

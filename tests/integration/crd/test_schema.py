@@ -15,7 +15,13 @@ from testbed.cluster import Cluster
 pytestmark = pytest.mark.cluster
 
 POLICIES = manifests.DEPLOY.parent / "policies"
-SHIPPED = sorted(one for one in POLICIES.glob("*.yaml") if ".test." not in one.name)
+EXAMPLES = manifests.DEPLOY.parent / "examples" / "policies"
+SHIPPED = sorted(
+    one
+    for folder in (POLICIES, EXAMPLES)
+    for one in folder.glob("*.yaml")
+    if ".test." not in one.name
+)
 
 
 @pytest.fixture

@@ -1,0 +1,159 @@
+"""What people are told, to the word, of a step that failed, attempts used up, a policy gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from remediator.decide.decision import Outcome, SendMessage, Urgency, Work
+from remediator.decide.session import History, HoldState, Remedy, Result
+from tests.unit.decide.build import START, Bench, ledger, node, policies, policy, xid
+
+
+OPS = {"notify": {"to": ["ops"]}}
+DRAIN = {"drain": {}, "timeout": "5m"}
+XID = "Xid 79 on 0000:9b:00.0"
+
+
+def bench(*steps: dict[str, Any], history: History | None = None) -> Bench:
+    made = Bench(policy(steps=list(steps)))
+    made.see(node(faults=(xid(),), history=history or History()))
+    made.one()
+    return made
+
+
+def told(made: Bench, kind: str) -> SendMessage:
+    (found,) = [
+        one for one in made.sent.values() if isinstance(one, SendMessage) and one.kind == kind
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "urgency", "then"),
+    [
+        ("continue", Urgency.WARNING, "The remediation goes on with the next step."),
+        (
+            "hold",
+            Urgency.CRITICAL,
+            "The remediation stops here; `remediator retry n1` runs the step again.",
+        ),
+    ],
+)
+def test_a_step_that_failed_is_told_of_with_what_comes_then(
+    on_failure: str, urgency: Urgency, then: str
+) -> None:
+    made = bench({"cordon": {}}, {**DRAIN, "onFailure": on_failure}, OPS)
+    made.one(seconds=1.0)
+    key = made.works["drain"].key
+    made.outcomes[key] = Outcome(key=key, delivered=False, note="a budget of pods forbids it")
+    made.one(seconds=1.0)
+    said = told(made, "failed")
+    assert (said.title, said.text) == (
+        "n1: drain failed",
+        f"a budget of pods forbids it. {then}",
+    )
+    assert (said.to, said.policy, said.step) == (("ops",), "bus", 1)
+    assert said.urgency is urgency
+    hold = made.session().holds[0]
+    assert hold.results[1].untold == said.key
+    made.outcomes[said.key] = Outcome(key=said.key, delivered=True)
+    made.one(seconds=1.0)
+    assert all(one.untold == "" for one in made.session().holds[0].results)
+    made.sent.clear()
+    made.one(seconds=1.0)
+    assert not [one for one in made.sent.values() if getattr(one, "kind", "") == "failed"]
+
+
+def test_what_is_not_known_to_have_arrived_is_said_again_under_the_same_key() -> None:
+    made = bench({"cordon": {}}, {**DRAIN, "onFailure": "hold"}, OPS)
+    made.one(seconds=1.0)
+    key = made.works["drain"].key
+    made.outcomes[key] = Outcome(key=key, delivered=False, note="no")
+    made.one(seconds=1.0)
+    first = told(made, "failed")
+    made.sent.clear()
+    made.one(seconds=10.0)
+    assert told(made, "failed") == first
+
+
+def test_who_is_out_of_attempts_is_told_loudly_and_what_starts_it_again() -> None:
+    past = tuple(START - 60.0 * at for at in (3, 2, 1))
+    did = tuple(Remedy(at, {"bus": ("cordon", "drain")}) for at in past)
+    made = bench({"cordon": {}}, DRAIN, OPS, history=History(attempts=past, remedies=did))
+    assert made.session().holds[0].state is HoldState.ESCALATED
+    said = told(made, "escalated")
+    assert said.title == "n1: escalated"
+    assert said.text == (
+        f"{XID} came back for attempt 4 within 24 h. "
+        "Automation has ended; `remediator retry n1` starts it again."
+    )
+    assert (said.to, said.policy, said.urgency) == (("ops",), "bus", Urgency.CRITICAL)
+    assert said.key == f"{made.session().id}/bus/escalated"
+    assert made.session().holds[0].untold == said.key
+    made.outcomes[said.key] = Outcome(key=said.key, delivered=True)
+    made.one(seconds=1.0)
+    assert made.session().holds[0].untold == ""
+
+
+def test_of_a_policy_that_is_gone_people_are_told_what_they_can_do() -> None:
+    made = bench({"cordon": {}}, DRAIN, OPS)
+    made.one(seconds=1.0)
+    work = made.works["drain"]
+    made.policies = policies()
+    decision = made.one(seconds=1.0)
+    why = (
+        "removed, or not in force here any more: nothing further is done and nothing undone; "
+        "`remediator cancel n1` undoes it, `remediator release n1` keeps it"
+    )
+    assert ("bus", "policy", why, None) in decision.holds
+    said = told(made, "orphaned")
+    assert (said.key, said.title) == (
+        f"{made.session().id}/bus/orphaned",
+        "n1: policy bus is gone",
+    )
+    assert said.text == f"Policy bus is {why}."
+    assert (said.to, said.policy) == (("ops",), "bus")
+    last = made.session().holds[0].results[-1]
+    assert (last.step, last.result, last.at) == (1, Result.CANCELLED, made.now)
+    assert last.note == "its policy is gone, or in force no more"
+    assert work.key not in [one.key for one in decision.effects if isinstance(one, Work)]
+    assert made.cordoned()
+
+
+def test_a_leader_that_has_just_taken_over_waits_for_a_policy_that_it_does_not_know() -> None:
+    made = bench({"cordon": {}}, DRAIN, OPS)
+    made.one(seconds=1.0)
+    before = made.session()
+    made.ledger = ledger(started=made.now, settling="1m")
+    made.policies = policies()
+    made.sent.clear()
+    made.see(replace(made.nodes["n1"]))
+    decision = made.one(seconds=1.0)
+    why = "not in force here, as far as this leader knows, which has just taken over: it waits"
+    assert ("bus", "policy", why, made.now + 59.0) in decision.holds
+    assert made.session() == before
+    assert not made.sent
+
+
+def test_two_drains_on_a_node_come_one_after_the_other_and_the_second_says_for_what_it_waits() -> (
+    None
+):
+    made = Bench(
+        policy("a", steps=[{"cordon": {}}, DRAIN]), policy("b", steps=[{"cordon": {}}, DRAIN])
+    )
+    made.see(node(faults=(xid(),)))
+    made.one()
+    decision = made.one(seconds=1.0)
+    (drain,) = [one for one in decision.effects if isinstance(one, Work)]
+    other = "b" if drain.policy == "a" else "a"
+    says = [(one.policy, one.guard, one.reason) for one in decision.holds]
+    assert (other, "order", f"{drain.policy} has a drain under way on this node") in says
+    session = made.session()
+    assert (drain.uid, drain.step, drain.session) == ("uid-n1", 1, session.id)
+    made.outcomes[drain.key] = Outcome(key=drain.key, delivered=True)
+    made.one(seconds=1.0)
+    made.one(seconds=1.0)
+    assert made.works["drain"].policy == other

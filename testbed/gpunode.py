@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -135,6 +135,7 @@ class Agent:
         ca_file: what it has to trust.
         settings: more settings by name, as they are written in `NODE_AGENT_<NAME>`.
         driver: NVIDIA's library and driver of this machine; None: the agent does without.
+        program: the module that is run, and its arguments before those of the agent.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Agent:
         ca_file: Path,
         settings: Mapping[str, str] | None = None,
         driver: FakeNvml | None = None,
+        program: Sequence[str] = ("node_agent.cli",),
     ) -> None:
         self.machine = machine
         self.account = machine.folder / "serviceaccount"
@@ -180,7 +182,7 @@ class Agent:
             **(driver.env if driver is not None else {}),
         }
         # By flags, not by variables: `Child` hands on our own environment.
-        argv = [sys.executable, "-m", "node_agent.cli", "run"]
+        argv = [sys.executable, "-m", *program, "run"]
         argv += [f"--{name.replace('_', '-')}={value}" for name, value in self._values.items()]
         env = [f"{name}={value}" for name, value in self._environ.items()]
         self._log_file = machine.folder / "agent.log"

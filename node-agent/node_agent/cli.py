@@ -115,6 +115,7 @@ def _add_settings(command: argparse.ArgumentParser, names: set[str] | None) -> N
 
 def _run(settings: Settings, _: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not for --help
+    import gc  # noqa: PLC0415 - as above
 
     from prometheus_client import disable_created_metrics  # noqa: PLC0415
 
@@ -128,7 +129,12 @@ def _run(settings: Settings, _: argparse.Namespace) -> int:
     log = make_logger(settings)
 
     async def agent() -> None:
-        await App(settings=settings, environ=os.environ, log=log).run()
+        app = App(settings=settings, environ=os.environ, log=log)
+        # Modules and parts stay for good. To look at them again in each collection of garbage
+        # would hold up the loop for 50 ms.
+        gc.collect()
+        gc.freeze()
+        await app.run()
 
     try:
         asyncio.run(agent())

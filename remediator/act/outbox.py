@@ -22,17 +22,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from remediator.act.envelope import Channel, Envelope, RefusedError, RetryLaterError, pack
+from remediator.act.delivery import Delivery
+from remediator.act.envelope import Channel, Envelope, pack
 from remediator.act.told import Told
 from remediator.decide.decision import Outcome, SendMessage
 from remediator.decide.topics import conversation
@@ -45,10 +44,6 @@ MAX_MERGED: Final = 200
 """Messages of one envelope; more of them make several."""
 
 _KNOWN_KEYS: Final = 50_000
-_SHORTEST_WAIT: Final = 0.5
-_LONGEST_WAIT: Final = 60.0
-_LONGEST_RETRY_AFTER: Final = 300.0
-_MAX_NOTE: Final = 300
 _ORDER_PATIENCE: Final = 60.0
 """Seconds for which a message waits for an earlier one about the same node."""
 
@@ -124,19 +119,20 @@ class Outbox:
         self.failed = 0
         """Messages given up or refused since the start."""
         self.last_failure = ""
-        self._channels = channels
+        self._delivery = Delivery(
+            channels=channels,
+            at_once=attempts_at_once,
+            clock=clock,
+            sleep=sleep,
+            rng=rng or Random(),  # noqa: S311 - jitter, not a secret
+        )
         self._report = report
         self._observer = observer
         self._changed = changed
         self._window = window
         self._capacity = capacity
-        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(attempts_at_once),
-        )
         self._now = now
-        self._clock = clock
         self._sleep = sleep
-        self._rng = rng or Random()  # noqa: S311 - jitter, not a secret
         self._known: OrderedDict[tuple[bool, str], None] = OrderedDict()
         self._told = Told()
         self._pending: dict[tuple[bool, str], _Pending] = {}
@@ -312,54 +308,10 @@ class Outbox:
     ) -> None:
         if before:
             await asyncio.wait(before, timeout=_ORDER_PATIENCE)
-        failure = ""
-        try:
-            await self._attempts(envelope)
-        except (RetryLaterError, RefusedError) as error:
-            failure = str(error)[:_MAX_NOTE] or type(error).__name__
-        except Exception as error:  # noqa: BLE001 - a broken channel must not stop the others
-            # Where, but not its text: that may hold what the channel knows, a token say.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            name = type(error).__name__
-            _log.error("channel_broken", channel=envelope.channel, error=name, where=where)
-            failure = f"the channel failed: {type(error).__name__}"
+        failure = await self._delivery.deliver(envelope)
         self._observed(envelope, failure)
         for pending in batch:
             self._ended(pending, envelope.channel, failure)
-
-    async def _attempts(self, envelope: Envelope) -> None:
-        give_up_at = self._time() + self._channel(envelope.channel).give_up_after
-
-        def out_of_time(state: RetryCallState) -> bool:
-            return self._time() + state.upcoming_sleep > give_up_at
-
-        retrying = AsyncRetrying(
-            sleep=self._sleep,
-            stop=out_of_time,
-            wait=self._wait,
-            retry=retry_if_exception_type(RetryLaterError),
-            reraise=True,
-        )
-        await retrying(self._attempt, envelope)
-
-    async def _attempt(self, envelope: Envelope) -> None:
-        async with self._slots[envelope.channel]:
-            await self._channel(envelope.channel).send(envelope)
-
-    def _channel(self, name: str) -> Channel:
-        channel = self._channels.get(name)
-        if channel is None:
-            known = ", ".join(sorted(self._channels)) or "none"
-            raise RefusedError(f"there is no channel {name!r}; RemediatorConfig has: {known}")
-        return channel
-
-    def _wait(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.after if isinstance(error, RetryLaterError) else 0.0
-        longest = min(_LONGEST_WAIT, _SHORTEST_WAIT * 2.0 ** min(state.attempt_number, 10))
-        wait = max(self._rng.uniform(_SHORTEST_WAIT, longest), min(asked, _LONGEST_RETRY_AFTER))
-        _log.info("message_delayed", attempt=state.attempt_number, wait=wait, reason=str(error))
-        return wait
 
     def _observed(self, envelope: Envelope, failure: str) -> None:
         if self._observer is not None:
@@ -406,6 +358,3 @@ class Outbox:
     def _tell(self, pending: _Pending, *, delivered: bool, note: str = "") -> None:
         outcome = Outcome(key=pending.message.key, delivered=delivered, note=note)
         self._report(Report(pending.message, outcome, pending.dry_run))
-
-    def _time(self) -> float:
-        return asyncio.get_running_loop().time() if self._clock is None else self._clock()

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from node_agent.check import checks
 from node_agent.gpus import Gpus
 from node_agent.health.conditions import View, desired
-from node_agent.health.store import StoreError, load, save
+from node_agent.health.saver import Saver
+from node_agent.health.store import load
 from node_agent.monitor import Monitor
 from node_agent.parts import dcgm_metrics, log_paths
 from node_agent.publish.access import find_access
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from node_agent.settings import Settings
     from node_agent.xid.parse import XidReport
 
-_SAVE_SECONDS: Final = 2.0
-"""Mere counts and positions are saved at most this often; changed faults at once."""
-_SAVE_RETRY_SECONDS: Final = 30.0
 _LAG_SECONDS: Final = 5.0
 _FLUSH_SECONDS: Final = 3.0
 
@@ -74,8 +72,7 @@ class App:
     ) -> None:
         self._settings = settings
         self._log = log
-        self._state_file = Path(settings.state_file)
-        loaded = load(self._state_file)
+        loaded = load(Path(settings.state_file))
         if loaded.note:
             log.error("state lost", reason=loaded.note)
         catalogue = load_catalogue()
@@ -129,10 +126,11 @@ class App:
             wrote=self._wrote,
             failed=lambda: self._self_metrics.publishes.labels("error").inc(),
         )
-        self._saved: NodeHealth | None = None
-        self._saving = asyncio.Lock()
-        self._unsaved = asyncio.Event()
-        self._save_now = asyncio.Event()
+        self._saver = Saver(
+            Path(settings.state_file),
+            latest=lambda: self.monitor.health if self.monitor.checked else None,
+            wrote=self._state_written,
+        )
         self._look_at = asyncio.Event()
         self._node_wanted = asyncio.Event()
         self._desired: Desired | None = None
@@ -200,7 +198,7 @@ class App:
             self._watch_node(),
             self._publisher.run(),
             self._events.run(),
-            self._save(),
+            self._saver.run(),
             self._age(),
             self._measure_lag(),
             self._page.run(),
@@ -228,7 +226,7 @@ class App:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
                 await self._publisher.flush()
-        await self._save_once()
+        await self._saver.once()
 
     # -- the state changed -----------------------------------------------------------------
 
@@ -241,10 +239,7 @@ class App:
                 health, self.monitor.views, written=written, indexes=self.monitor.indexes
             )
             self._publisher.submit(self._desired)
-        if health is not self._saved:
-            self._unsaved.set()
-            if self._saved is None or self._saved.faults.keys() != health.faults.keys():
-                self._save_now.set()
+        self._saver.changed(health)
         self._look_at.set()
         if self.monitor.wants_node:
             self._node_wanted.set()
@@ -285,7 +280,7 @@ class App:
 
     async def _set_healthy(self, before: float) -> SetHealthy:
         answer = self.monitor.set_healthy(before)
-        await self._save_once()  # an operator who was told "cleared" must not see it again
+        await self._saver.once()  # an operator who was told "cleared" must not see it again
         return answer
 
     # -- tasks -----------------------------------------------------------------------------
@@ -336,35 +331,9 @@ class App:
                 # A storm changes the state all the time; ages are in hours.
                 await asyncio.sleep(1.0)
 
-    async def _save(self) -> None:
-        """Changed faults at once, counts and positions a little later."""
-        while True:
-            await self._unsaved.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SAVE_SECONDS):
-                    await self._save_now.wait()
-            self._save_now.clear()
-            self._unsaved.clear()
-            await self._save_once()
-
-    async def _save_once(self) -> None:
-        async with self._saving:
-            await self._save_latest()
-
-    async def _save_latest(self) -> None:
-        health = self.monitor.health
-        if health is self._saved or not self.monitor.checked:
-            return
-        try:
-            await asyncio.to_thread(save, self._state_file, health)
-        except StoreError as error:
-            self._self_metrics.state_writes.labels("error").inc()
-            self.monitor.set_view(View.STATE_FILE, str(error))
-            asyncio.get_running_loop().call_later(_SAVE_RETRY_SECONDS, self._unsaved.set)
-            return
-        self._saved = health
-        self._self_metrics.state_writes.labels("ok").inc()
-        self.monitor.set_view(View.STATE_FILE, "")
+    def _state_written(self, failure: str) -> None:
+        self._self_metrics.state_writes.labels("error" if failure else "ok").inc()
+        self.monitor.set_view(View.STATE_FILE, failure)
 
     async def _measure_lag(self) -> None:
         while True:

@@ -10,8 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from node_agent.contract import (
@@ -25,7 +27,7 @@ from node_agent.contract import (
     xid_reason,
 )
 from node_agent.health.faults import OpenFault
-from node_agent.health.state import NodeHealth
+from node_agent.health.state import NodeHealth, worst_first
 from node_agent.xid.parse import RECOVERY_ACTION_CHANGED
 
 
@@ -100,13 +102,23 @@ SOURCES: Final[Mapping[ConditionType, _Sources]] = {
 _MAX_NAMED: Final = 3
 
 
-class Desired(NamedTuple):
-    """What the Node should show. ``urgent`` changes when people or policies must know at once."""
+@dataclass(frozen=True)
+class Desired:
+    """What the Node should show. ``urgent`` changes when people or policies must know at once.
+
+    ``report`` makes the annotation, which is done only when it is asked for: in a storm the
+    state changes hundreds of times between two writes.
+    """
 
     conditions: tuple[Condition, ...]
-    annotation: str
+    report: Callable[[], str]
     faults: Mapping[str, OpenFault]
     urgent: tuple[object, ...]
+
+    @cached_property
+    def annotation(self) -> str:
+        """The annotation's text."""
+        return self.report()
 
 
 def desired(
@@ -129,9 +141,6 @@ def desired(
         for kind in ConditionType
         if (condition := condition_of(kind, health, views, written=kind in written)) is not None
     )
-    faults: tuple[Fault, ...] = tuple(
-        fault.published(index=indexes.get(fault.pci)) for fault in health.worst_first()
-    )
     # What is only a count does not hurry; who, what and how bad does.
     urgent = (
         *((c.type, c.status, c.reason) for c in conditions),
@@ -140,9 +149,15 @@ def desired(
             for f in health.faults.values()
         ),
     )
+    return Desired(conditions, partial(_report, health, indexes), health.faults, urgent)
+
+
+def _report(health: NodeHealth, indexes: Mapping[str, int]) -> str:
+    faults: tuple[Fault, ...] = tuple(
+        fault.published(index=indexes.get(fault.pci)) for fault in health.worst_first()
+    )
     past = tuple(one.published() for one in health.past.values())
-    report = encode_report(faults, boot_id=health.boot_id, past=past, left_out=health.truncated)
-    return Desired(conditions, report, health.faults, urgent)
+    return encode_report(faults, boot_id=health.boot_id, past=past, left_out=health.truncated)
 
 
 def condition_of(
@@ -153,7 +168,7 @@ def condition_of(
     written: bool,
 ) -> Condition | None:
     """One condition; None if this node has no business to write it."""
-    raisers = [f for f in health.worst_first() if _reason(f, kind) is not None]
+    raisers = worst_first(f for f in health.faults.values() if _reason(f, kind) is not None)
     if raisers:
         # What the driver asks for is the consequence; the reason names the fault.
         root = next((f for f in raisers if f.code != RECOVERY_ACTION_CHANGED), raisers[0])

@@ -70,7 +70,7 @@ class NodeHealth(msgspec.Struct, frozen=True, rename="camel"):
 
     def worst_first(self) -> list[OpenFault]:
         """Fatal before warning before information; within each the first seen, the root, first."""
-        return sorted(self.faults.values(), key=lambda f: (RANK[f.severity], f.first_seen, f.key))
+        return worst_first(self.faults.values())
 
     def of_severity(self, *severities: Severity) -> list[OpenFault]:
         """Open faults of these severities, worst first."""
@@ -125,3 +125,8 @@ def _most_telling(faults: Iterable[OpenFault], limit: int) -> list[OpenFault]:
     ranked = sorted(faults, key=lambda f: (RANK[f.severity], -f.last_seen))
     fatal = sum(fault.severity is Severity.FATAL for fault in ranked)
     return ranked[: max(limit, fatal)]
+
+
+def worst_first(faults: Iterable[OpenFault]) -> list[OpenFault]:
+    """Fatal before warning before information; within each the first seen, the root, first."""
+    return sorted(faults, key=lambda f: (RANK[f.severity], f.first_seen, f.key))

@@ -144,13 +144,16 @@ class Publisher:
                 continue
 
     def _due(self) -> float:
-        """When to write next, on the clock."""
+        """When to write next, or to look again whether to, on the clock."""
         if self._wanted is None or self._there is None:
             return float("inf")
+        counts_at = min(self._last_write + self._counts_interval, self._heartbeat_at)
         if self._wanted.urgent != self._urgent_there:
             due = self._quiet_until
+        elif self._clock() < counts_at:
+            due = counts_at  # whether anything is new is looked at then, not for each line
         elif not self._there.shows(self._wanted):
-            due = min(self._last_write + self._counts_interval, self._heartbeat_at)
+            due = counts_at
         else:
             due = self._heartbeat_at
         return max(due, self._retry_at)

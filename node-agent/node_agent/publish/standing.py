@@ -45,11 +45,12 @@ class OnNode(NamedTuple):
 
     def shows(self, wanted: Desired) -> bool:
         """Whether all of this stands there."""
-        return self.annotation == wanted.annotation and all(
+        conditions = all(
             (on := self.conditions.get(c.type)) is not None
             and (on.status, on.reason, on.message) == (c.status, c.reason, c.message)
             for c in wanted.conditions
         )
+        return conditions and self.annotation == wanted.annotation
 
     def stands_as(self, known: OnNode) -> bool:
         """Whether nobody has touched what stood there, apart from times."""

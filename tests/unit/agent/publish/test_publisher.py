@@ -71,9 +71,21 @@ class FakeApi:
             raise ApiUnavailableError("the API server is away")
 
 
-def wanted(status: str = "False", *, reason: str = "NoFault", counts: int = 0) -> Desired:
+def wanted(
+    status: str = "False",
+    *,
+    reason: str = "NoFault",
+    counts: int = 0,
+    made: Callable[[int], object] = lambda _: None,
+) -> Desired:
+    """`made` is told each time the annotation with these counts is made."""
     condition = Condition(ConditionType.XID_ERROR, ConditionStatus(status), reason, "")
-    return Desired((condition,), f'{{"counts":{counts}}}', {}, (status, reason))
+
+    def report() -> str:
+        made(counts)
+        return f'{{"counts":{counts}}}'
+
+    return Desired((condition,), report, {}, (status, reason))
 
 
 @asynccontextmanager
@@ -169,14 +181,15 @@ async def test_the_transition_time_of_an_earlier_agent_is_kept() -> None:
 
 
 async def test_a_storm_of_counts_costs_one_write_per_interval() -> None:
-    api = FakeApi()
+    api, made = FakeApi(), list[int]()
     async with running(api) as publisher:
         publisher.submit(wanted("True"))
         for number in range(1, 3000):
-            publisher.submit(wanted("True", counts=number))
+            publisher.submit(wanted("True", counts=number, made=made.append))
             await asyncio.sleep(0.01)
         await asyncio.sleep(20)
     assert len(api.writes) <= 5
+    assert len(made) == len(api.writes)  # what was never written was not put in words
     last = api.writes[-1][1]["metadata"]["annotations"][FAULTS_ANNOTATION]
     assert last == '{"counts":2999}'
 

@@ -41,7 +41,8 @@ class SignalMetrics:
             "remediation_signals_refused",
             "Alerts and series that are refused now, by source (alertmanager/NAME,"
             " prometheus/NAME) and reason: those of alerts_unresolved, outside_gpu_nodes, too_many"
-            " (no room for a call of the webhook), unreadable (queries without a usable answer).",
+            " (no room for a call of the webhook), no_number (NaN or a histogram), unreadable"
+            " (queries without a usable answer).",
             ["source", "reason"],
             registry=registry,
         )

@@ -25,6 +25,7 @@ from remediator.signals.resolve import (
     NodeIndex,
     PodKey,
     PodPlace,
+    Reason,
     Refused,
     Rules,
     Subject,
@@ -38,6 +39,7 @@ MAX_SERIES: Final = 50_000
 INTERVALS_FRESH: Final = 3
 """An answer holds for so many intervals, and the time that a query may take."""
 _MAX_SHOWN: Final = 80
+_NO_NUMBER: Final = Refused(Reason.NO_NUMBER, "NaN, or a histogram: it says nothing")
 _Target = tuple[str, str]
 """Job and instance."""
 _POINT: Final = 2
@@ -53,7 +55,7 @@ class ClockError(ValueError):
 
 
 class Sample(NamedTuple):
-    """One series of a vector."""
+    """One series of a vector; its value is NaN where it has no number."""
 
     labels: Mapping[str, str]
     value: float
@@ -70,7 +72,7 @@ class Answered(NamedTuple):
 def read_vector(result: Any, *, now: float, skew: float) -> tuple[Sample, ...]:
     """Read ``data.result`` of an instant query.
 
-    Series without a number (NaN, histograms) are left out: they say nothing.
+    The value of a series without a number (a histogram) is NaN.
 
     Args:
         result: the decoded JSON.
@@ -92,11 +94,10 @@ def read_vector(result: Any, *, now: float, skew: float) -> tuple[Sample, ...]:
         raise QueryUnreadableError(
             f"{len(result)} series, and at most {MAX_SERIES} are read: narrow the query"
         )
-    samples = (_sample(one, now, skew) for one in result)
-    return tuple(one for one in samples if one is not None)
+    return tuple(_sample(one, now, skew) for one in result)
 
 
-def _sample(series: Any, now: float, skew: float) -> Sample | None:
+def _sample(series: Any, now: float, skew: float) -> Sample:
     if not isinstance(series, dict):
         raise QueryUnreadableError("the answer is no result of a query")
     if "values" in series or "histograms" in series:
@@ -117,8 +118,6 @@ def _sample(series: Any, now: float, skew: float) -> Sample | None:
             f"its clock and ours differ by {abs(at - now):.0f} s, and at most {skew:.0f} s are"
             " believed: check the time on both sides"
         )
-    if math.isnan(value):
-        return None
     return Sample({str(key): str(text) for key, text in labels.items()}, value)
 
 
@@ -190,10 +189,12 @@ class QueryBook:
         A series whose scraper has no known place yet says nothing: see ``wanted``.
         """
         before, at = self.facts, answered.at
-        self._place((*answered.named, *(answered.cleared or ())), pods)
-        named, refused = self._nodes(answered.named, index)
-        cleared = self._nodes(answered.cleared or (), index)[0]
-        self.refused, self.has_result = tuple(refused), bool(answered.named)
+        told, well = _numbers(answered.named), _numbers(answered.cleared or ())
+        self._place((*told, *well), pods)
+        named, refused = self._nodes(told, index)
+        cleared = self._nodes(well, index)[0]
+        silent = [_NO_NUMBER] * (len(answered.named) - len(told))
+        self.refused, self.has_result = (*refused, *silent), bool(told)
         self.problem, self._fresh_until = "", at + self._lasts
         self.heard_at = at if self.heard_at is None else self.heard_at
         self.facts = {
@@ -259,6 +260,10 @@ class QueryBook:
             value=value,
             source=self.source,
         )
+
+
+def _numbers(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    return tuple(one for one in samples if not math.isnan(one.value))
 
 
 def _target(sample: Sample) -> _Target:

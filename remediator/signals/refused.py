@@ -27,6 +27,7 @@ from remediator.signals.alertbook import AlertBook
 from remediator.signals.alerts import Alert
 from remediator.signals.placing import Placing
 from remediator.signals.queries import QueryBook, short
+from remediator.signals.resolve import Reason
 
 
 OUTSIDE: Final = "outside_gpu_nodes"
@@ -212,6 +213,10 @@ def words(one: RefusedSignal) -> str:
     if one.alert:
         more = f", and {one.count - 1} more like it" if one.count > 1 else ""
         return f"{one.signal} is about no node: {one.why}{more}"
+    if one.reason == UNREADABLE:
+        return f"{one.signal}: {one.why}"
+    if one.reason == Reason.NO_NUMBER:
+        return f"{one.signal}: {one.count} series have no number ({one.why})"
     return f"{one.signal}: {one.count} series are about no node, such as: {one.why}"
 
 

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     SCRAPER = "scraper_node"
     POD = "unknown_pod"
     OLDER = "older_than_node"
+    NO_NUMBER = "no_number"
+    """Of a series, which then says nothing, whatever node it names."""
 
 
 class PodKey(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -252,7 +253,7 @@ def test_refused_series_are_counted_by_source_and_reason_and_shown(desk: Desk) -
     desk.node(None, node("cpu-1", labels=CPU))
     (key,) = desk.board.queries
     found = [{"node": "n1"}, {"node": "gone"}, {"node": "cpu-1"}, {"gpu": "0"}, {"gpu": "1"}]
-    samples = tuple(Sample(labels, 1.0) for labels in found)
+    samples = (*(Sample(labels, 1.0) for labels in found), Sample({"node": "n2"}, math.nan))
     for _ in range(2):
         desk.board.answered(key, Answered(samples, None, desk.clock.time))
         desk.board.publish()
@@ -260,10 +261,12 @@ def test_refused_series_are_counted_by_source_and_reason_and_shown(desk: Desk) -
         ("prometheus/prom", "unknown_node"): 1,
         ("prometheus/prom", "outside_gpu_nodes"): 1,
         ("prometheus/prom", "no_label"): 2,
+        ("prometheus/prom", "no_number"): 1,
     }
     assert sorted(told) == sorted(desk.observer.counts), "once each"
     notes = desk.board.notes()
     assert "query x: 2 series are about no node, such as: no label names a node" in notes
+    assert "query x: 1 series have no number (NaN, or a histogram: it says nothing)" in notes
     assert any(note.startswith("query x is about cpu-1, which is no GPU node") for note in notes)
     desk.board.misread(key, why="it is a scalar")
     desk.board.publish()

@@ -39,9 +39,14 @@ def test_no_data_is_an_empty_vector() -> None:
     assert read([]) == ()
 
 
-def test_series_without_a_number_say_nothing() -> None:
+def test_series_without_a_number_say_nothing_and_are_counted(index: NodeIndex) -> None:
     histogram = {"metric": {"node": "n1"}, "histogram": [NOW, {"count": "1"}]}
-    assert read([series("NaN", node="n1"), histogram]) == ()
+    silent = read([series("NaN", node="n1"), histogram])
+    made = book()
+    made.take(Answered(silent, silent, NOW), index, {})
+    assert not made.facts
+    assert made.result_at(NOW) is False, "no result, for an unless"
+    assert [one.reason for one in made.refused] == [Reason.NO_NUMBER] * 2
     assert read([series("+Inf", node="n1")])[0].value == float("inf")
 
 

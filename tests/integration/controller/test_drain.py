@@ -120,6 +120,7 @@ def test_metrics_say_what_blocks_what_was_answered_and_how_long_it_took(
     node, pod = blocked_node(site)
     gone = site.cluster.create_pod(node=node, running=True)
     replica = run()
+    site.wait(lambda: site.status().get("leader"), "the leader: its metrics are served by then")
     site.says(node, 79)
     site.wait(
         lambda: series(replica, "drain_blocked_pods") == {'{cause="PodDisruptionBudget"}': 1.0},

@@ -157,5 +157,7 @@ class Answers:
             self._call_after(self._after, partial(self._answer, decision.node, question))
 
     def _answer(self, node: str, question: _Question) -> None:
-        if question in self._asked.get(question.uid, ()):
+        asked = self._asked.get(question.uid, frozenset())
+        if question in asked:
+            self._asked[question.uid] = asked - {question}
             self._approve(node, question.policy)

@@ -87,8 +87,10 @@ class Works:
         if work.suspended or slot in self._running or work.key in side.outcomes:
             return False
         self._running[slot] = work
-        by_reboot = self._assume.reboots and not side.dry_run and reboots(work.spec)
-        assumed = Assumed(self._assume.reboot) if by_reboot else self._assume.of(work.action)
+        assumed = self._assume.of(work.action)
+        by_reboot = self._assume.reboots and reboots(work.spec)
+        by_reboot = by_reboot and not side.dry_run and not assumed.fails
+        assumed = Assumed(self._assume.reboot) if by_reboot else assumed
         if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
             return True  # dry-run's own assumption ends it
 

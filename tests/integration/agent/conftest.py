@@ -49,8 +49,12 @@ class Setup(NamedTuple):
             now = self.conditions().get(kind, ("", ""))
             return now[0] == status and (not reason or now[1] == reason)
 
-        what = f"{kind}={status} {reason}; the agent said:\n{self.agent.log_text[-2000:]}\n"
-        self.cluster.wait_for(found, what=what, timeout=timeout)
+        try:
+            self.cluster.wait_for(found, what=f"{kind}={status} {reason}", timeout=timeout)
+        except TimeoutError as error:
+            error.add_note(f"there is {self.conditions()}")
+            error.add_note(f"the agent said:\n{self.agent.log_text[-2000:]}")
+            raise
 
 
 MakeSetup = Callable[..., Setup]

@@ -176,10 +176,27 @@ def test_replay_as_json_counts_capacity(folder: Path, tape: Path) -> None:
     assert only["figures"]["node hours out"] == 1.0
 
 
+def test_replay_says_above_the_table_what_it_assumes(folder: Path, tape: Path) -> None:
+    file = folder / "p.yaml"
+    steps = "steps: [{cordon: {}}, {approve: {}}, {job: {template: r, success: reboot}}]"
+    file.write_text(f"{POLICY.partition('  steps:')[0]}  {steps}\n")
+    code, output = call("replay", tape, "--policies", file, "--assume", "reboot=20m")
+    assert code == 0
+    assert "assumed, see --assume: reboot 20m, approval 15m" in output
+    assert "failed steps            0" in output
+    code, output = call(
+        "replay", tape, "--policies", file, "--assume", "reboot=never", "-o", "json"
+    )
+    (only,) = json.loads(output)
+    assert only["assumed"] == {"reboot": None, "approval": 900.0}
+    assert (code, only["cordons"], only["drains"]) == (0, [[600.0, 1]], [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--plot", "x.png"], "pictures are SVG"),
+        (["--assume", "coffee=1m"], "--assume coffee=1m: write NAME=TIME or NAME=never"),
         (["--policies", "gone"], "there is no such file"),
         (["--config", "gone.yaml"], "there is no such file"),
     ],

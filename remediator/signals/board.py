@@ -10,6 +10,7 @@ whose facts changed are touched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -48,6 +49,8 @@ AGENTS_SECONDS: Final = 20.0
 """Between two looks at all heartbeats."""
 REFUSED_SECONDS: Final = 10.0
 """Between two looks at what is refused, where nothing is new: labels of nodes change, too."""
+REFUSED_SOONEST: Final = 1.0
+"""Between two looks in a storm: who refuses 20,000 alerts has better things to do."""
 
 
 class Observer(Protocol):
@@ -109,7 +112,8 @@ class Board:
         self.refused = Refusals(
             books=self.books, placings=self._placings, queries=self.queries, node=fleet.get
         )
-        self._refused_due = now
+        self._refused_at = -math.inf
+        self._refused_stale = True
         self._cluster, self._fleet, self._index = cluster, fleet, index
         self._clock, self._observer = clock, observer
         self._watch: SourceFact | None = None
@@ -133,7 +137,7 @@ class Board:
         policies = tuple(policies)
         self._named = alerts_named(policies)
         self.refused.use(self._named, asked_of_nodes(policies))
-        self._refused_due = 0.0
+        self._refused_at = -math.inf
         self._unless = tuple(
             entry.alert
             for policy in policies
@@ -171,14 +175,14 @@ class Board:
             shown = list(_troubles(book))
             self._touched |= book.take(answer, self._index, self.pods)
             self.revision += shown != list(_troubles(book))
-            self._refused_due = 0.0
+            self._refused_stale = True
 
     def misread(self, key: str, *, why: str) -> None:
         """Take in that a query is wrong, or that its answer says nothing about nodes."""
         if key in self.queries and self.queries[key].problem != why:
             self.queries[key].problem = why
             self.revision += 1
-            self._refused_due = 0.0
+            self._refused_stale = True
 
     def answering(self, source: str, *, why: str) -> None:
         """Take in whether a Prometheus answers; ``why`` "": it does."""
@@ -235,16 +239,17 @@ class Board:
             matters = self._refresh(name, book, changed) or matters
             if changed or nodes or refused:
                 self.revision += 1
-                self._refused_due = 0.0
+                self._refused_stale = True
         for node in self._touched:
             self._tell(node)
         self._touched = set()
-        if self._refused_due <= now:
+        if now - self._refused_at >= (REFUSED_SOONEST if self._refused_stale else REFUSED_SECONDS):
             self._look_at_refused(now)
         self._surround(now, matters=matters)
 
     def _look_at_refused(self, now: float) -> None:
-        before, self._refused_due = list(self.refused.notes()), now + REFUSED_SECONDS
+        before = list(self.refused.notes())
+        self._refused_at, self._refused_stale = now, False
         for news in self.refused.look():
             self.on_refused(news)
         self._observer.refused(self.refused.counts)
@@ -253,7 +258,7 @@ class Board:
     def _forget_nodes(self) -> None:
         """Drop what was said of nodes that are gone or others now."""
         self._index_seen = self._index.version
-        self._refused_due = 0.0
+        self._refused_stale = True
         for node, uid in list(self._uids.items()):
             if self._index.uid(node) != uid:
                 del self._uids[node]

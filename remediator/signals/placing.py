@@ -6,7 +6,7 @@ later, because a second node got the same address, its silence would look like r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -65,6 +65,8 @@ class Placing:
         self._index_seen = -1
         self._loose: set[Identity] = set()
         """Alerts that are about no node, or not yet."""
+        self._refused: dict[Identity, Refusal] = {}
+        """Those of them that are refused: there may be many, and they are often looked at."""
         self._scraped: dict[Identity, _Scraper] = {}
         """Alerts of scrapers that name a node by ``node``: seldom many."""
         self._named: dict[_Scraper, frozenset[str]] = {}
@@ -82,13 +84,9 @@ class Placing:
         answers = (self._answers[identity] for identity in self._loose)
         return {one.pod for one in answers if isinstance(one, Wanted)}
 
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> Collection[Refusal]:
         """Return the alerts that name no node."""
-        return [
-            Refusal(self._book.entries[identity].alert, *answer)
-            for identity in self._loose
-            if isinstance(answer := self._answers[identity], Refused)
-        ]
+        return self._refused.values()
 
     def update(self, changed: AbstractSet[Identity]) -> tuple[set[str], list[Refusal]]:
         """Place what changed, and what may be placed otherwise now.
@@ -115,8 +113,7 @@ class Placing:
             if isinstance(after, Refused) and (
                 not isinstance(before, Refused) or before.reason is not after.reason
             ):
-                alert = self._book.entries[identity].alert
-                refused.append(Refusal(alert, *after))
+                refused.append(self._refused[identity])
         return nodes, refused
 
     def _keep(self, identity: Identity, before: Answer | None, after: Answer | None) -> None:
@@ -132,6 +129,10 @@ class Placing:
             self._loose.discard(identity)
         else:
             self._loose.add(identity)
+        if isinstance(after, Refused):
+            self._refused[identity] = Refusal(self._book.entries[identity].alert, *after)
+        else:
+            self._refused.pop(identity, None)
 
     def _place(self, identity: Identity, before: Answer | None) -> Answer | None:
         entry = self._book.entries.get(identity)

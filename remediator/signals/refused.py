@@ -98,11 +98,15 @@ class Refusals:
         self._books, self._placings, self._queries = books, placings, queries
         self._node = node
         self._alerts: tuple[AlertClause, ...] = ()
+        self._names: frozenset[str | None] | None = frozenset()
+        """Of the alerts that are asked for; None: some are asked for by their labels alone."""
         self._asked: frozenset[str] = frozenset()
 
     def use(self, alerts: tuple[AlertClause, ...], queries: frozenset[str]) -> None:
         """Take for named what these clauses, and queries of these keys, ask of nodes."""
         self._alerts, self._asked = alerts, queries
+        by_name = all(one.name for one in alerts)
+        self._names = frozenset(one.name for one in alerts) if by_name else None
 
     def look(self) -> tuple[News, ...]:
         """Look at all anew; return what is new of what policies ask for."""
@@ -138,8 +142,9 @@ class Refusals:
         source = ALERTMANAGER + name
         if self._books[name].turned_away:
             self.counts[source, TOO_MANY] += self._books[name].turned_away
-        for one in placing.refusals():
-            self.counts[source, one.reason.value] += 1
+        reasons = Counter(one.reason for one in placing.refusals())
+        self.counts.update({(source, reason.value): n for reason, n in reasons.items()})
+        for one in placing.refusals() if self._alerts else ():
             if self.is_named(name, one.alert):
                 self._add_alert(source, one.alert, one.reason.value, one.why, one.nodes)
         for node, identities in placing.placed():
@@ -160,7 +165,7 @@ class Refusals:
 
     def is_named(self, source: str, alert: Alert) -> bool:
         """Tell whether any policy asks for this alert of this Alertmanager."""
-        if not any(not clause.name or clause.name == alert.name for clause in self._alerts):
+        if self._names is not None and alert.name not in self._names:
             return False
         fact = AlertFact(
             source=source,

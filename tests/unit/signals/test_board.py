@@ -15,7 +15,7 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.signals.alertbook import BookFullError
 from remediator.signals.alerts import Alert, Report
-from remediator.signals.board import REFUSED_SECONDS, Board
+from remediator.signals.board import REFUSED_SECONDS, REFUSED_SOONEST, Board
 from remediator.signals.fleet import Fleet
 from remediator.signals.queries import Answered, Sample
 from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
@@ -269,6 +269,7 @@ def test_refused_series_are_counted_by_source_and_reason_and_shown(desk: Desk) -
     assert "query x: 1 series have no number (NaN, or a histogram: it says nothing)" in notes
     assert any(note.startswith("query x is about cpu-1, which is no GPU node") for note in notes)
     desk.board.misread(key, why="it is a scalar")
+    desk.clock.time += REFUSED_SOONEST
     desk.board.publish()
     assert desk.observer.counts["prometheus/prom", "unreadable"] == 1
     assert "query x: it is a scalar" in desk.board.notes()

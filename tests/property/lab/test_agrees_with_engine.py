@@ -28,6 +28,8 @@ from remediator.decide.ledger import Pause
 from remediator.decide.session import Session
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
+from remediator.lab.given import ApproveGiven
+from remediator.lab.outside import CHANGES
 from remediator.lab.run import Lab
 from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.cluster import ClusterSpec
@@ -71,6 +73,12 @@ POLICIES = {
         "mode": "Enforce",
         "when": [{"condition": {"type": "GPUInterconnectDegraded"}}],
         "steps": [{"cordon": {}}, {"job": {"template": "reset"}}, {"event": {}}],
+        "recover": {"for": "20s"},
+    },
+    "asks": {
+        "mode": "Enforce",
+        "when": [{"condition": {"type": "GPUDriverUnresponsive"}}],
+        "steps": [{"cordon": {}}, {"approve": {}, "timeout": "50s"}, {"job": {"template": "x"}}],
         "recover": {"for": "20s"},
     },
     "bus": {
@@ -131,6 +139,7 @@ of_works = st.lists(
         st.sampled_from(
             [
                 *("GPUOverheating", "GPUMemoryDegraded", "GPUInterconnectDegraded"),
+                *("GPUDriverUnresponsive", "GPUDriverUnresponsive", "approve", "approve"),
                 *("pause all", "resume", "resume", "uncordon", "clear"),
             ]
         ),
@@ -172,6 +181,7 @@ def changed(node: Node, what: str, now: float) -> Node:
             kind: partial(on.with_condition, node, kind, "True", "X", now=now)
             for kind in ConditionType
         },
+        "approve": lambda: CHANGES["approve"](node, ApproveGiven(), now),
         "clear": lambda: on.cleared(node, now=now),
         "cordon": lambda: on.cordoned(node, unschedulable=True),
         "uncordon": lambda: on.cordoned(node, unschedulable=False),

@@ -6,7 +6,7 @@ from demo.paper import Paper
 from demo.scene import DemoFailedError, seen, status, until
 from demo.stage import RESET, Controller, Stage
 from testbed.cluster import Cluster
-from testbed.workload import StandInKubelet, create_budget, create_owner
+from testbed.workload import create_budget, create_owner, stand_in_kubelet
 
 
 _GPU = 1
@@ -24,7 +24,7 @@ def play(paper: Paper, stage: Stage, controller: Controller) -> None:
     paper.quote(
         f"kubectl get pods,pdb -n {_NAMESPACE}", stage.kubectl("get", "pods,pdb", "-n", _NAMESPACE)
     )
-    with StandInKubelet(team):
+    with stand_in_kubelet(team):
         since = _break(paper, stage)
         _blocked(paper, stage, team, since)
         patch = '{"spec": {"minAvailable": 0}}'

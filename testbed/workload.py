@@ -3,13 +3,12 @@
 Without a kubelet an evicted pod with a grace period would terminate for ever.
 """
 
-import threading
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from testbed.api import MERGE_PATCH, Json
 from testbed.cluster import Cluster
+from testbed.repeating import repeating
 
 
 _INTERVAL = 0.1  # seconds between two looks
@@ -62,41 +61,25 @@ def create_owner(cluster: Cluster, kind: str, name: str) -> Json:
     return reference | {"name": made["name"], "uid": made["uid"]}
 
 
-class StandInKubelet:
-    """Ends each terminating pod of a namespace a moment later; a context manager.
+@contextmanager
+def stand_in_kubelet(cluster: Cluster) -> Iterator[None]:
+    """End each terminating pod of the cluster's namespace a moment later.
 
-    Args:
-        cluster: whose namespace.
+    After that, pods that terminate go on terminating.
     """
+    api = cluster.plane.api()
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._api = cluster.plane.api()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="kubelet", daemon=True)
+    def look() -> None:
+        for pod in api.get(path)["items"]:
+            if "deletionTimestamp" in pod["metadata"]:
+                api.delete(f"{path}/{pod['metadata']['name']}")
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End; pods that terminate then go on terminating."""
-        self._stop.set()
-        self._thread.join()
-        self._api.close()
-
-    def _work(self) -> None:
-        path = f"/api/v1/namespaces/{self._cluster.namespace}/pods"
-        while not self._stop.wait(_INTERVAL):
-            for pod in self._api.get(path)["items"]:
-                if "deletionTimestamp" in pod["metadata"]:
-                    self._api.delete(f"{path}/{pod['metadata']['name']}")
+    try:
+        with repeating(look, seconds=_INTERVAL, name="kubelet"):
+            yield
+    finally:
+        api.close()
 
 
 def _budgets(cluster: Cluster) -> str:

@@ -7,11 +7,9 @@ then a heartbeat each minute, and what `happen` says.
 
 import contextlib
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from demo.sandbox.happen import SandboxError, beaten, checked, write
 from testbed.api import ApiError
@@ -20,6 +18,7 @@ from testbed.controlplane import ControlPlane
 from testbed.kwok import LABEL, Kwok
 from testbed.manifests import DEPLOY, apply, read
 from testbed.processes import Child
+from testbed.repeating import repeating
 from testbed.workload import create_budget, create_owner
 
 
@@ -49,39 +48,24 @@ class World(NamedTuple):
     controller: Child
 
 
-class Agents:
-    """The heartbeats of the nodes' agents; a context manager."""
+@contextlib.contextmanager
+def agents(plane: ControlPlane, nodes: Sequence[str]) -> Iterator[None]:
+    """Say that all nodes are well, and then go on with the heartbeats of their agents."""
+    api = plane.api()
 
-    def __init__(self, plane: ControlPlane, nodes: Sequence[str]) -> None:
-        self._api = plane.api()
-        self._nodes = nodes
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="agents", daemon=True)
+    def beat() -> None:
+        for name in nodes:
+            # A node that people deleted has no agent any more.
+            with contextlib.suppress(SandboxError, ApiError, OSError):
+                write(api, name, beaten)
 
-    def __enter__(self) -> Self:
-        """Say that all nodes are well, and begin."""
-        for name in self._nodes:
-            write(self._api, name, checked)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End."""
-        self._stop.set()
-        self._thread.join()
-        self._api.close()
-
-    def _work(self) -> None:
-        while not self._stop.wait(_HEARTBEAT):
-            for name in self._nodes:
-                # A node that people deleted has no agent any more.
-                with contextlib.suppress(SandboxError, ApiError, OSError):
-                    write(self._api, name, beaten)
+    try:
+        for name in nodes:
+            write(api, name, checked)
+        with repeating(beat, seconds=_HEARTBEAT, name="agents"):
+            yield
+    finally:
+        api.close()
 
 
 @contextlib.contextmanager
@@ -102,7 +86,7 @@ def set_up(policies: Path, *, config: Path | None, count: int) -> Iterator[World
             apply(cluster.api, read(DEPLOY / "controller" / "optional" / file))
         stack.enter_context(Kwok(plane))
         nodes = [cluster.create_node(str(one), labels=LABEL) for one in range(1, count + 1)]
-        stack.enter_context(Agents(plane, nodes))
+        stack.enter_context(agents(plane, nodes))
         team = Cluster(plane, namespace=_TEAM)
         stack.callback(team.api.close)
         _pods(team, nodes)

@@ -12,7 +12,8 @@ from remediator.act.patch import node_patch, patched
 from remediator.decide.decision import PatchNode
 from remediator.decide.session import Added, Before, History, Session
 from remediator.decide.session import Taint as OurTaint
-from remediator.kube.objects import Node, Taint
+from remediator.kube.objects import Taint
+from tests.unit.kube.build import bare_node
 
 
 SESSION = Session(
@@ -25,19 +26,10 @@ SESSION = Session(
     added=Added(cordoned=True),
     holds=(),
 )
-NODE = Node(
-    name="n1",
-    uid="u1",
+NODE = bare_node(
     resource_version="7",
     labels={"a": "b"},
     annotations={"gpu-remediator.io/request": "{}", "gpu-remediator.io/mode": "dry-run"},
-    dropped_annotations=0,
-    created=None,
-    deleted=None,
-    unschedulable=False,
-    taints=(),
-    conditions=(),
-    addresses=(),
     boot_id="b1",
 )
 PRECONDITIONS = {"resourceVersion": "7", "uid": "u1"}

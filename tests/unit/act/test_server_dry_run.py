@@ -23,25 +23,17 @@ from remediator.kube.lease import NotLeading
 from remediator.kube.objects import Node
 from remediator.kube.patch import NodePatch
 from remediator.policy.steps import Step
+from tests.unit.kube.build import bare_node
 
 
 pytestmark = pytest.mark.looptime
 
 PATCH = access_of("PATCH", "/api/v1/nodes/n1")
 EVICT = access_of("POST", "/api/v1/namespaces/x/pods/p/eviction")
-NODE = Node(
-    name="n1",
+NODE = bare_node(
     uid="uid-n1",
     resource_version="7",
-    labels={},
-    annotations={},
-    dropped_annotations=0,
     created="2026-01-01T00:00:00Z",
-    deleted=None,
-    unschedulable=False,
-    taints=(),
-    conditions=(),
-    addresses=(),
     boot_id="b1",
 )
 FACTS = NodeFacts(name="n1", uid="uid-n1", resource_version="3")

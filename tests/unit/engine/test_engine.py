@@ -49,6 +49,7 @@ from remediator.kube.workqueue import WorkQueue
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.signals.fleet import Fleet
+from tests.unit.kube.build import bare_node
 
 
 ACCESS = access_of("PATCH", "/api/v1/nodes/n1")
@@ -102,19 +103,12 @@ class Server:
         """Create a node, or change it as its agent does."""
         self._version += 1
         old = self.nodes.get(name)
-        base = old or Node(
+        base = old or bare_node(
             name=name,
             uid=f"uid-{name}",
             resource_version="",
             labels={"nvidia.com/gpu.present": "true"},
-            annotations={},
-            dropped_annotations=0,
             created="2026-01-01T00:00:00Z",
-            deleted=None,
-            unschedulable=False,
-            taints=(),
-            conditions=(),
-            addresses=(),
             boot_id="b1",
         )
         beat = str(self._version)

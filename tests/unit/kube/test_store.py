@@ -7,20 +7,15 @@ import pytest
 
 from remediator.kube.objects import Address, Condition, Node
 from remediator.kube.store import Store
+from tests.unit.kube.build import bare_node
 
 
 def node(name: str = "n1", version: str = "1", **changes: Any) -> Node:
-    made = Node(
+    made = bare_node(
         name=name,
         uid=f"uid-{name}",
         resource_version=version,
         labels={"kubernetes.io/hostname": f"host-{name}", "pool": "a"},
-        annotations={},
-        dropped_annotations=0,
-        created=None,
-        deleted=None,
-        unschedulable=False,
-        taints=(),
         conditions=(
             Condition("Ready", "True", "ok", "fine", "t1", "t0"),
             Condition("GPULost", "False", "", "", "t1", "t0"),

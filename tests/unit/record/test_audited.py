@@ -23,7 +23,7 @@ from remediator.kube.errors import (
     Throttled,
     TimedOut,
 )
-from remediator.kube.objects import Condition, Node
+from remediator.kube.objects import Condition
 from remediator.kube.pods import Pod
 from remediator.kube.tenure import NotLeading
 from remediator.record.audited import (
@@ -33,6 +33,7 @@ from remediator.record.audited import (
     audit_call,
     audited,
 )
+from tests.unit.kube.build import bare_node
 
 
 JOB = Kind("batch/v1", "Job")
@@ -111,20 +112,8 @@ async def test_a_deleted_object() -> None:
 
 async def test_conditions_of_a_node() -> None:
     there = Condition("Drained", "False", "AdminRequested", "0 of 3 pods gone")
-    node = Node(
-        name="n1",
-        uid="u1",
-        resource_version="1",
-        labels={},
-        annotations={},
-        dropped_annotations=0,
-        created=None,
-        deleted=None,
-        unschedulable=False,
-        taints=(),
+    node = bare_node(
         conditions=(there,),
-        addresses=(),
-        boot_id="",
     )
     wanted = {"Drained": Condition("Drained", "True", "DrainCompleted", "3 pods"), "Other": None}
     said = await line(made(AuditedConditions).write(node, wanted, 1_000_000.0))

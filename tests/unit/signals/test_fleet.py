@@ -11,6 +11,7 @@ from remediator.decide.facts import NodeFacts
 from remediator.kube.objects import Condition, Node
 from remediator.policy.cluster import ClusterSpec
 from remediator.signals.fleet import Fleet
+from tests.unit.kube.build import bare_node
 
 
 class SetClock:
@@ -23,20 +24,9 @@ class SetClock:
 
 
 def node(version: int, **changes: Any) -> Node:
-    base = Node(
-        name="n1",
-        uid="u1",
+    base = bare_node(
         resource_version=str(version),
-        labels={},
-        annotations={},
-        dropped_annotations=0,
-        created=None,
-        deleted=None,
-        unschedulable=False,
-        taints=(),
         conditions=(Condition(type="Ready", status="True"),),
-        addresses=(),
-        boot_id="",
     )
     return msgspec.structs.replace(base, **changes)
 

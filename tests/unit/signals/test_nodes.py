@@ -45,6 +45,7 @@ from remediator.signals.nodes import (
     restart_ages,
     significant,
 )
+from tests.unit.kube.build import bare_node
 
 
 CLUSTER = ClusterSpec()
@@ -73,19 +74,11 @@ READY = condition("True", kind="Ready", reason="KubeletReady")
 
 
 def node(*conditions: Condition, version: int = 1, **changes: Any) -> Node:
-    base = Node(
-        name="n1",
-        uid="u1",
+    base = bare_node(
         resource_version=str(version),
         labels=GPU,
-        annotations={},
-        dropped_annotations=0,
         created="2026-01-01T00:00:00Z",
-        deleted=None,
-        unschedulable=False,
-        taints=(),
         conditions=(READY, *conditions),
-        addresses=(),
         boot_id="b1",
     )
     return msgspec.structs.replace(base, **changes)

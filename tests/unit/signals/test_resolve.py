@@ -22,6 +22,7 @@ from remediator.signals.resolve import (
     Wanted,
     resolve,
 )
+from tests.unit.kube.build import bare_node
 
 
 RULES = Rules(ALERT_NODE_LABELS, EXPORTER_JOBS, SCRAPER_JOBS)
@@ -38,20 +39,12 @@ def node(
     created: str = "2026-01-01T00:00:00Z",
     labels: Mapping[str, str] | None = None,
 ) -> Node:
-    return Node(
+    return bare_node(
         name=name,
         uid=f"uid-{name}-{created}",
-        resource_version="1",
         labels={**({"kubernetes.io/hostname": hostname} if hostname else {}), **(labels or {})},
-        annotations={},
-        dropped_annotations=0,
         created=created,
-        deleted=None,
-        unschedulable=False,
-        taints=(),
-        conditions=(),
         addresses=(Address(type="InternalIP", address=ip),) if ip else (),
-        boot_id="",
     )
 
 

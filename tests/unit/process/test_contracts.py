@@ -33,6 +33,7 @@ NOT_PURE = {
     "node_agent.attribution.service",
     "node_agent.attribution.watch",
     # read and write files
+    "node_agent.health.saver",
     "node_agent.health.store",
     "node_agent.xid.catalogue",
 }

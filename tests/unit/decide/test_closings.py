@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remediator.decide.closings import Standing, closing
-from remediator.decide.decision import SendMessage
+from remediator.decide.decision import SendMessage, Urgency
 from remediator.decide.topics import Topics, conversation, followed, opened
 
 
@@ -27,6 +27,18 @@ THERE: dict[str, tuple[str, dict[str, Any]]] = {
     "alert": ("alert-refused/alertmanager/a/Hot/no_label", {
         "alerts": {"alert-refused/alertmanager/a/Hot/no_label"}}),
 }  # fmt: skip
+OVER = {
+    "session": "The session has ended.",
+    "session of a frozen node": "The session has ended.",
+    "held": "No guard holds it back any more.",
+    "held long": "No guard holds it back any more.",
+    "frozen": "The node is frozen no more.",
+    "reminder": "The fault has cleared, or is the policy's again.",
+    "refused": "The API server refuses our changes no more.",
+    "breaker": "The breaker is closed.",
+    "breaker of a source": "The breaker is closed.",
+    "alert": "It fires no more, or is about a node now.",
+}
 LONELY = {"session", "session of a frozen node", "breaker", "breaker of a source", "alert"}
 
 
@@ -44,6 +56,8 @@ def test_what_has_gone_is_closed_where_it_was_opened(kind: str) -> None:
     assert (said.to, said.resolves) == (("oncall",), True)
     assert conversation(said) == name
     assert said.node == ("" if kind.startswith(("breaker", "alert")) else "n1")
+    assert said.title == ("n1: over" if said.node else "over")
+    assert (said.text, said.urgency, said.kind) == (OVER[kind], Urgency.INFO, "over")
 
     topics = Topics()
     first = SendMessage(key=name, to=(), title="", text="", node="n1", policy="bus")

@@ -157,3 +157,31 @@ def test_two_drains_on_a_node_come_one_after_the_other_and_the_second_says_for_w
     made.one(seconds=1.0)
     made.one(seconds=1.0)
     assert made.works["drain"].policy == other
+
+
+@pytest.mark.parametrize(
+    ("source", "which", "about"),
+    [("bus", "of this policy", "bus"), ("agents/all", "that rests on this source", "")],
+)
+def test_of_an_open_breaker_people_are_told_once_and_how_to_close_it(
+    source: str, which: str, about: str
+) -> None:
+    codes = (79,) if about else (79, 48, 119, 64)
+    given = [
+        policy("bus" if about else f"xid-{one}", when=[{"xid": {"codes": [one]}}]) for one in codes
+    ]
+    made = Bench(*given, guards=ledger(alertsTo=["log"]))
+    names = [f"n{at:02}" for at in range(20)]
+    made.see(*(node(name) for name in names))
+    made.decide()
+    made.now += 1.0
+    for at, name in enumerate(names[:12]):
+        made.fault(xid(codes[at % len(codes)]), name=name)
+    made.decide()
+    said = {one.key: one for one in made.sent.values() if getattr(one, "kind", "") == "breaker"}
+    one = said[f"breaker/{source}/{made.now:.0f}"]
+    assert isinstance(one, SendMessage)
+    assert (one.to, one.title) == (("log",), f"breaker of {source} opened")
+    assert f". No new disruptive step {which}; recovery goes on. " in one.text
+    assert f"`remediator breaker reset {source}` leaves the present faults alone" in one.text
+    assert (one.policy, one.urgency) == (about, Urgency.CRITICAL)

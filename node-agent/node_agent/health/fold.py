@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from node_agent.contract import PAST_SECONDS, FaultKind, FaultReport, Severity
+from node_agent.contract import FaultKind, FaultReport, Severity
 from node_agent.health.faults import OpenFault, Seen, opened, restored, seen_again
 from node_agent.health.past import (
     next_end,
     of_these_devices,
     remembered,
     restored_past,
-    since,
+    within_a_day,
 )
 from node_agent.health.rules import ABSENT, NO_ANSWER, PCI_SUBCODES, TOO_FEW, Clear
 from node_agent.health.state import MAX_DEVICES, NodeHealth, Total
@@ -134,7 +134,8 @@ def settle(health: NodeHealth, evidence: Evidence, *, now: float, info_age: floa
     A reboot counts only when the kernel's boot id is the one that the kubelet reports (so
     that the Node object and this agent speak of the same boot), the log of this boot has
     been read to its end, and every expected device is there and answers. A fault that was
-    seen again carries the new boot id and stays. What was over a day ago is forgotten.
+    seen again carries the new boot id and stays. What is over and further than a day away is
+    forgotten.
     """
     rebooted = (
         evidence.replayed
@@ -151,7 +152,7 @@ def settle(health: NodeHealth, evidence: Evidence, *, now: float, info_age: floa
 
     faults = {key: fault for key, fault in health.faults.items() if not is_over(fault)}
     over = (fault for key, fault in health.faults.items() if key not in faults)
-    past = since(remembered(health.past, over), now - PAST_SECONDS)
+    past = within_a_day(remembered(health.past, over), now)
     if len(faults) == len(health.faults) and past is health.past:
         return health
     return msgspec.structs.replace(health, faults=faults, past=past)

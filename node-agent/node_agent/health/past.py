@@ -16,6 +16,7 @@ device are kept, those with the newest episodes.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -63,13 +64,16 @@ def remembered(past: dict[str, PastFault], over: Iterable[OpenFault]) -> dict[st
 
 def since(past: dict[str, PastFault], limit: float) -> dict[str, PastFault]:
     """Leave out what began before ``limit``."""
-    if all(one.times[0] >= limit for one in past.values()):
-        return past
-    kept = {
-        key: msgspec.structs.replace(one, times=tuple(t for t in one.times if t >= limit))
-        for key, one in past.items()
-    }
-    return {key: one for key, one in kept.items() if one.times}
+    return _between(past, limit, inf)
+
+
+def within_a_day(past: dict[str, PastFault], now: float) -> dict[str, PastFault]:
+    """Leave out what is further than a day from now.
+
+    Also ahead of now: it was written while the clock was wrong. As the newest it would hide all
+    that comes, until the clock gets there.
+    """
+    return _between(past, now - PAST_SECONDS, now + PAST_SECONDS)
 
 
 def of_these_devices(
@@ -115,6 +119,16 @@ def restored_past(
 def next_end(past: Mapping[str, PastFault]) -> float | None:
     """When the oldest time is to be forgotten (epoch seconds)."""
     return min((one.times[0] + PAST_SECONDS for one in past.values()), default=None)
+
+
+def _between(past: dict[str, PastFault], first: float, last: float) -> dict[str, PastFault]:
+    if all(first <= one.times[0] and one.times[-1] <= last for one in past.values()):
+        return past
+    kept = {
+        key: msgspec.structs.replace(one, times=tuple(t for t in one.times if first <= t <= last))
+        for key, one in past.items()
+    }
+    return {key: one for key, one in kept.items() if one.times}
 
 
 def _add(found: dict[str, PastFault], one: PastFault) -> None:

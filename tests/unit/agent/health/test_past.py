@@ -82,6 +82,22 @@ def test_they_are_forgotten_after_a_day_and_someone_looks_then() -> None:
     assert not settle(later, SAME, now=ends + 400, info_age=HOUR).past
 
 
+def test_times_of_a_clock_that_was_years_ahead_do_not_hide_those_of_now() -> None:
+    year = 365 * PAST_SECONDS
+    health = NodeHealth(boot_id="boot-1")
+    for at in range(0, 1000, 100):
+        health = seen(xid(94, year + at), *reset(year + at + 1.0), before=health)
+    for now in (2000.0, 2100.0):
+        health = settle(health, SAME, now=now, info_age=HOUR)
+        health = seen(xid(94, now), *reset(now + 1.0), before=health)
+    assert past(health) == {(94, GPU): (2000.0, 2100.0)}
+
+
+def test_a_clock_that_was_some_hours_ahead_forgets_nothing() -> None:
+    health = seen(xid(94, 6 * HOUR), *reset(6 * HOUR + 1.0))
+    assert past(settle(health, SAME, now=100.0, info_age=HOUR)) == {(94, GPU): (6 * HOUR,)}
+
+
 def test_only_the_last_ten_are_kept() -> None:
     lines = [one for n in range(12) for one in (xid(94, 1000.0 * n), *reset(1000.0 * n + 100))]
     assert past(seen(*lines))[94, GPU] == tuple(1000.0 * n for n in range(2, 12))

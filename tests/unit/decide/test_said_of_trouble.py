@@ -9,7 +9,18 @@ import pytest
 
 from remediator.decide.decision import Outcome, SendMessage, Urgency, Work
 from remediator.decide.session import History, HoldState, Remedy, Result
-from tests.unit.decide.build import START, Bench, ledger, node, policies, policy, xid
+from tests.unit.decide.build import (
+    START,
+    Bench,
+    alert,
+    alive,
+    ledger,
+    node,
+    patch_of,
+    policies,
+    policy,
+    xid,
+)
 
 
 OPS = {"notify": {"to": ["ops"]}}
@@ -185,3 +196,82 @@ def test_of_an_open_breaker_people_are_told_once_and_how_to_close_it(
     assert f". No new disruptive step {which}; recovery goes on. " in one.text
     assert f"`remediator breaker reset {source}` leaves the present faults alone" in one.text
     assert (one.policy, one.urgency) == (about, Urgency.CRITICAL)
+
+
+def test_of_facts_that_went_stale_the_policy_s_people_are_told() -> None:
+    made = bench({"cordon": {}}, OPS)
+    made.one(seconds=3600.0)
+    said = told(made, "stale")
+    assert said.key == f"{made.session().id}/bus/stale"
+    assert said.title.startswith("n1: ")
+    assert said.text == ("The facts that policy bus rests on are stale; the node stays as it is.")
+    assert (said.to, said.policy) == (("ops",), "bus")
+    made.sent.clear()
+    made.fault(xid())
+    made.one(seconds=1.0)
+    assert not [one for one in made.sent.values() if getattr(one, "kind", "") == "stale"]
+
+
+def test_of_an_alert_that_is_gone_and_proves_nothing_the_policy_s_people_are_told() -> None:
+    when = [{"alert": {"name": "GpuFell"}}]
+    steps = [{"cordon": {}}, OPS]
+    made = Bench(policy(when=when, steps=steps, recover={"when": "cleared", "for": "10m"}))
+    made.known = alive(alive=False)
+    made.see(node(alerts=(alert(),)))
+    made.one()
+    made.change(alerts=())
+    decision = made.one(seconds=1.0)
+    since = made.now
+    gone = "its alert or query is gone, which proves nothing"
+    why = f"{gone}: `remediator cancel n1` ends it"
+    assert ("bus", "facts", why, None) in decision.holds
+    assert decision.next_look is not None
+    assert decision.next_look <= since + 600.0
+    made.now = since + 599.0
+    made.one()
+    assert not [one for one in made.sent.values() if getattr(one, "kind", "") == "unproven"]
+    made.now = since + 600.0
+    made.one()
+    said = told(made, "unproven")
+    assert said.key == f"{made.session().id}/bus/unproven"
+    assert said.title == "n1: ends by hand"
+    assert said.text.endswith(
+        f": {gone} that the node is well. Policy bus holds it until `remediator cancel n1`."
+    )
+    assert (said.to, said.policy) == (("ops",), "bus")
+
+
+def test_an_alert_that_came_back_and_went_again_is_waited_for_anew() -> None:
+    made = Bench(policy(when=[{"alert": {"name": "GpuFell"}}], recover={"for": "10m"}))
+    made.known = alive(alive=False)
+    made.see(node(alerts=(alert(),)))
+    made.one()
+    for there in ((), (alert(),), ()):
+        made.change(alerts=there)
+        made.one(seconds=500.0)
+    assert not [one for one in made.sent.values() if getattr(one, "kind", "") == "unproven"]
+
+
+def test_of_a_node_to_which_nothing_can_be_written_people_are_told_loudly() -> None:
+    made = Bench(policy(steps=[{"cordon": {}}]))
+    made.see(node(faults=(xid(),)))
+    since = made.now
+    for _ in range(40):
+        made.fault(xid())
+        for decision in made.decide(write=False):
+            patch = patch_of(decision)
+            if patch is not None:
+                made.ledger.refusals.refused(patch, "the policy says no")
+                made.ledger.refund(patch.uid)
+        made.now += 31.0
+    said = told(made, "refused")
+    assert said.key == f"refused/uid-n1/{since:.0f}"
+    assert (said.title, said.urgency) == (
+        "n1: the API server refuses our changes",
+        Urgency.CRITICAL,
+    )
+    assert said.text.endswith(
+        "nothing could be written to the node, so nothing is done or undone there: "
+        "the policy says no"
+    )
+    assert said.text.startswith("For ")

@@ -13,36 +13,17 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from remediator.decide.core import Policies, World, decide
 from remediator.decide.decision import PatchNode
-from remediator.decide.facts import (
-    ConditionFact,
-    NodeFacts,
-    NodeMode,
-)
+from remediator.decide.facts import ConditionFact, NodeFacts, NodeMode
 from remediator.decide.ledger import Ledger, Pause, is_unavailable, scopes_of
 from remediator.decide.requests import Request, Verb
 from remediator.decide.session import Session, Taint
 from remediator.policy.model import Mode
 from tests.property.cases import cases
-from tests.property.fleet import (
-    FELL,
-    FOREIGN,
-    MAIN,
-    NAMES,
-    SHAPES,
-    WHENS,
-    Fleet,
-    made,
-    names,
-)
+from tests.property.fleet import FELL, FOREIGN, MAIN, NAMES, SHAPES, WHENS, Fleet, made, names
 from tests.unit.decide.build import node, xid
 
 

@@ -42,13 +42,13 @@ def _play(paper: Paper, stage: Stage, begun: float) -> int:
         _set_healthy(paper, stage)
         with stage.controller("Enforce", LOST, HOT, config=crowd.CONFIG) as controller:
             _enforce(paper, stage, controller)
-            heat.begin(paper, stage, controller)
+            cooled = heat.begin(paper, stage, controller)
             _come_back(paper, stage, controller)
         with stage.controller("Enforce", HOT, RESET, LOST, config=crowd.CONFIG) as controller:
             wait_out_settling()
             drain.play(paper, stage, controller)
             crowd.play(paper, stage)
-            heat.end(paper, stage, controller)
+            heat.end(paper, stage, controller, cooled=cooled)
     except DemoFailedError:
         for agent in (stage.agent, stage.hot.agent, stage.busy.agent):
             paper.say(f"\n--- an agent said last:\n{agent.process.log_tail()}")

@@ -16,8 +16,8 @@ _MARGIN = 55
 """Degrees to the highest operating temperature (T.Limit), of a GPU that is well."""
 
 
-def begin(paper: Paper, stage: Stage, controller: Controller) -> None:
-    """It gets hot, the taint comes; then it is cooled."""
+def begin(paper: Paper, stage: Stage, controller: Controller) -> float:
+    """It gets hot, the taint comes; then it is cooled, at the time that is returned."""
     paper.chapter("A GPU is too hot: a taint keeps new pods away, what runs goes on")
     paper.quote(f"diff policies/{HOT}.yaml (this demo's)", controller.difference(HOT))
     node, driver = stage.hot.node, stage.hot.driver
@@ -33,16 +33,17 @@ def begin(paper: Paper, stage: Stage, controller: Controller) -> None:
         otherwise=f"the hot node was not tainted\n{controller.process.log_tail()}",
     )
     paper.at(tainted.at, f"tainted {_TAINT}, after {QUICK} of that", colour="red")
+    cooled = time.time()
     driver.set(_GPU, margin=_MARGIN)
     paper.at(time.time(), f"NVML of {node}: GPU {_GPU} is {_MARGIN} C below its limit")
     paper.say("the agent says that it is cool when it has been so for 30 s; meanwhile:")
+    return cooled
 
 
-def end(paper: Paper, stage: Stage, controller: Controller) -> None:
-    """It has been cool for long enough, the taint goes."""
+def end(paper: Paper, stage: Stage, controller: Controller, *, cooled: float) -> None:
+    """It has been cool for long enough, the taint goes; maybe before the other scenes were over."""
     paper.chapter("Meanwhile the hot GPU has cooled down")
-    since = paper.zero()
-    _condition(paper, stage, "False", since)
+    since = _condition(paper, stage, "False", paper.zero(cooled))
     clean = seen(
         stage,
         stage.hot.node,
@@ -53,7 +54,7 @@ def end(paper: Paper, stage: Stage, controller: Controller) -> None:
     paper.at(clean.at, f"no taint, after {QUICK} of being cool", colour="green")
 
 
-def _condition(paper: Paper, stage: Stage, wanted: str, since: float) -> None:
+def _condition(paper: Paper, stage: Stage, wanted: str, since: float) -> float:
     found = seen(
         stage,
         stage.hot.node,
@@ -64,3 +65,4 @@ def _condition(paper: Paper, stage: Stage, wanted: str, since: float) -> None:
     reason = found.condition("GPUOverheating")[1]
     colour = "yellow" if wanted == "True" else "green"
     paper.at(found.at, f"condition GPUOverheating={wanted} ({reason})", colour=colour)
+    return found.at

@@ -24,9 +24,9 @@ class Paper:
         """A plain line."""
         print(text, flush=True)
 
-    def zero(self) -> float:
-        """Set the timeline's zero to now, and return it."""
-        self._zero = time.time()
+    def zero(self, at: float | None = None) -> float:
+        """Set the timeline's zero to a time, by default to now, and return it."""
+        self._zero = time.time() if at is None else at
         return self._zero
 
     def at(self, when: float, text: str, *, colour: str = "") -> None:

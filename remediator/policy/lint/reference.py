@@ -22,11 +22,12 @@ error. After that it lints: what is allowed, and its author can hardly mean.
 
 ```
 $ remediator policy check my-policies/
-my-policies/xid.yaml:9:16: warning [quick-recovery]: spec.recover.for: well for 10s is soon said
+my-policies/xid.yaml:9:18: warning [quick-recovery]: spec.recover.for: well for 10s is soon said
      9 |   recover: {for: 10s}
        |                  ^
        = fix: write 10m or more
 ok: 1 policies in 1 file, 1 warning
+not checked: whether the channels exist, and what templates hold (give --config FILE)
 ```
 
 - An *error* means that the policy cannot do what it says; the exit code is 2.

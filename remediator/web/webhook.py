@@ -73,7 +73,9 @@ class Token:
             text = read_secret(self._path)
             self._read = (text, self._clock())
         given = header[len(_BEARER) :] if header[: len(_BEARER)].lower() == _BEARER else ""
-        return hmac.compare_digest(given.strip().encode(), text.encode())
+        # What is no UTF-8 in a header is there as lone surrogates: another token, and no error.
+        found = given.strip().encode(errors="surrogateescape")
+        return hmac.compare_digest(found, text.encode())
 
 
 class _Reply(Exception):  # noqa: N818 - an answer, not an error

@@ -140,6 +140,21 @@ async def test_without_the_token_it_is_401_and_nothing_is_taken(
     assert desk.taken == []
 
 
+async def test_a_token_of_bytes_that_are_no_text_is_another_one(
+    client: aiohttp.ClientSession, desk: Desk
+) -> None:
+    url = client._base_url
+    assert url is not None
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"POST /alertmanager HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n")
+    writer.write(b"Authorization: Bearer \xff\xfe\r\n\r\n{}")
+    status = await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    assert status.startswith(b"HTTP/1.1 401 ")
+    assert desk.taken == []
+
+
 async def test_the_word_bearer_is_read_in_any_case(client: aiohttp.ClientSession) -> None:
     assert (await post(client, headers={"Authorization": "bearer secret"}))[0] == 200
 

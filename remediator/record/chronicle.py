@@ -148,6 +148,15 @@ class Chronicle:
         for _ in range(min(most, len(self._told))):
             self._told.popleft()()
 
+    def _take_in_behind(self, earlier: Iterable[Remediation]) -> None:
+        """Work in all news on top of what an earlier leader recorded of the same sessions."""
+        open_ = {one.spec.node_uid: one for one in earlier if not one.ended}
+        self._open = open_ | self._open
+        self._take_in(len(self._told))
+        for uid, one in open_.items():
+            if self._open.get(uid) is one:
+                del self._open[uid]  # no news of it
+
     def _decided(self, now: Decision, at: float) -> None:
         if now.ended is not None:
             self._ending[now.uid] = now.ended
@@ -237,7 +246,7 @@ class Chronicle:
     async def _take_over(self) -> None:
         """Go on with the objects there are; begin one for each session that has none."""
         found = {one.name: one for one in await self._objects.read_all()}
-        self._take_in(len(self._told))
+        self._take_in_behind(filter(None, map(_read, found.values())))
         if self.off:
             _log.info("remediations_on")
             self.off = ""

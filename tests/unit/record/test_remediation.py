@@ -257,6 +257,24 @@ async def test_the_next_leader_goes_on_with_the_same_object() -> None:
     assert [one["guard"] for one in second.status()["holds"]] == ["budget"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+async def test_the_next_leader_goes_on_with_it_also_where_it_writes_before_it_has_read(
+    *, ends: bool
+) -> None:
+    first = Scene(facts(session(step=1)))
+    first.chronicle.written_to(patch(session(step=1)), facts(None))
+    first.chronicle.decided(held("budget"))
+    await first.settle()
+
+    second = Scene(facts(None if ends else session(step=2)), server=first.server)
+    after = patch(None) if ends else patch(session(step=2))
+    second.chronicle.written_to(after, facts(session(step=1)))
+    await second.settle()
+
+    assert second.status()["phase"] == ("Ended" if ends else "Running")
+    assert [one["guard"] for one in second.status()["holds"]] == ["budget"]
+
+
 async def test_a_session_that_ended_while_nobody_looked_is_closed_as_unknown() -> None:
     first = Scene(facts(session(step=1)))
     first.chronicle.written_to(patch(session(step=1)), facts(None))

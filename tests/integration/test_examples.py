@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from remediator.act.job import job_of
 from remediator.act.made import parse_template
 from remediator.decide.decision import Work
-from remediator.policy.load import load_config, parse_policies
+from remediator.policy.load import load_config
 from remediator.policy.steps import Step
 from testbed.binaries import provide
 from testbed.cluster import Cluster
@@ -79,12 +79,11 @@ def test_an_example_of_a_job_is_one_that_the_server_takes(path: Path, cluster: C
     assert made["metadata"]["name"] == job["metadata"]["name"]
 
 
-def test_the_policy_beside_the_examples_of_jobs_is_one() -> None:
+def test_the_page_beside_the_examples_of_jobs_names_them_all() -> None:
     text = (EXAMPLES / "jobs" / "README.md").read_text("utf-8")
-    blocks = [block.split("```")[0] for block in text.split("```yaml\n")[1:]]
-    (policy,) = (block for block in blocks if "RemediationPolicy" in block)
-    (parsed,) = parse_policies(policy.encode(), file="README.md").policies
-    names = {path.stem for path in (EXAMPLES / "jobs").glob("*.yaml")}
-    used = {step.job.template for step in parsed.policy.spec.steps if step.job is not None}
-    assert used
-    assert used <= names
+    (block,) = (part.split("```")[0] for part in text.split("```yaml\n")[1:])
+    templates = YAML(typ="safe").load(block)["spec"]["templates"]
+
+    assert {name: given["file"] for name, given in templates.items()} == {
+        path.stem: path.name for path in (EXAMPLES / "jobs").glob("*.yaml")
+    }

@@ -26,7 +26,6 @@ from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.workqueue import ShutDown, WorkQueue
-from remediator.policy.model import Mode
 from remediator.policy.plan import parse_plan
 from remediator.signals.fleet import Fleet
 
@@ -93,13 +92,7 @@ class Engine:
     def set_policies(self, policies: Policies) -> None:
         """Use these from now on, and look at every node with them."""
         self.policies = policies
-        capped = self.real.ledger.cluster.mode is Mode.DRY_RUN
-        self._dry_run = frozenset(
-            name
-            for name, one in policies.active.items()
-            if one.policy.spec.mode is Mode.DRY_RUN
-            or (capped and one.policy.spec.mode is Mode.ENFORCE)
-        )
+        self._dry_run = policies.in_dry_run(cap=self.real.ledger.cluster.mode)
         self.look_at_all()
 
     def look_at_all(self) -> None:

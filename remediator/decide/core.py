@@ -64,6 +64,12 @@ class Policies:
         given = (one.policy for one in self.active.values())
         return alerts_named(one for one in given if one.spec.mode is not Mode.DISABLED)
 
+    def in_dry_run(self, *, cap: Mode) -> frozenset[str]:
+        """Return those that are in dry-run on every node; ``cap``: the cluster's mode."""
+        pretending = {Mode.DRY_RUN, Mode.ENFORCE} if cap is Mode.DRY_RUN else {Mode.DRY_RUN}
+        modes = {name: one.policy.spec.mode for name, one in self.active.items()}
+        return frozenset(name for name, mode in modes.items() if mode in pretending)
+
 
 def decide(
     nodes: Sequence[NodeFacts],

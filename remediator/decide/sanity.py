@@ -25,12 +25,18 @@ def agents_now(
     """
     agents = silent = 0
     for facts in nodes:
-        stated = [one for kind, one in facts.conditions.items() if kind in OWN_CONDITIONS]
-        if facts.gpu and stated:
+        until = heard_until(facts)
+        if until is not None:
             agents += 1
-            silent += not any(one.fresh(now) for one in stated)
+            silent += now >= until
     allowed = max(sanity.min_agents, agents * sanity.percent // _HUNDRED)
     why = f"{silent} of {agents} are silent, {allowed} are believable" if silent > allowed else ""
     same = before is not None and before.ok is not bool(why)
     since = before.since if before is not None and same else now
     return SourceFact(ok=not why, since=since, why=why)
+
+
+def heard_until(facts: NodeFacts) -> float | None:
+    """Return from when on a node's agent counts as silent; None where it has none."""
+    stated = [one for kind, one in facts.conditions.items() if kind in OWN_CONDITIONS]
+    return max(one.fresh_until for one in stated) if facts.gpu and stated else None

@@ -177,7 +177,7 @@ class _Player:
     def _happen(self, change: Change) -> None:
         lab = self._lab
         if change.blind:
-            lab.fleet.blind(change.blind)
+            lab.blind(change.blind)
             return
         if change.said is not None:
             self._hear(change.said, change.at)

@@ -44,11 +44,12 @@ from remediator.decide.look import unusable_session
 from remediator.decide.session import Session
 from remediator.kube.objects import Node
 from remediator.lab.agenda import Agenda
+from remediator.lab.agents import Agents
 from remediator.lab.assumed import Boots
 from remediator.lab.timeline import Timeline
 from remediator.lab.works import Assumptions, Works
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.model import RemediationPolicy
 from remediator.signals.fleet import Fleet
 
 
@@ -96,6 +97,12 @@ class Lab:
         self._around = NOTHING_KNOWN
         self._boots = Boots()
         self.fleet = Fleet(cluster=cluster, clock=self._agenda)
+        self.agents = Agents(
+            sanity=cluster.sanity,
+            nodes=lambda: map(self.adjust, self.fleet.all()),
+            agenda=self._agenda,
+            changed=self._look_at_all,
+        )
         self._dry_run: frozenset[str] = frozenset()
         self._take_over()
         self.use(policies)
@@ -130,8 +137,19 @@ class Lab:
         before = self.fleet.node(node.name)
         new = msgspec.structs.replace(node, resource_version=version)
         self.fleet.on_event(None, new)
+        self.agents.heard(node.name, self.fleet.get(node.name))
         self.on_version(before, new)
         self._count(node.name)
+
+    def blind(self, seconds: float) -> None:
+        """Have nothing of the nodes been seen for so long, until now."""
+        self.fleet.blind(seconds)
+        self.agents.soon()
+
+    @property
+    def around(self) -> ClusterFacts:
+        """What is known beside the nodes, and whether agents as a whole can be believed."""
+        return replace(self._around, sources=self.agents.among(self._around))
 
     def set_signals(
         self,
@@ -164,6 +182,7 @@ class Lab:
         """Delete a node."""
         before = self.fleet.node(name)
         self.fleet.on_event(before, None)
+        self.agents.heard(name, None)
         self.on_version(before, None)
         self._count(name)
 
@@ -176,13 +195,7 @@ class Lab:
             same = before is not None and before.policy.version == one.version
             active[one.name] = before if before and same else ActivePolicy(one, self.now)
         self.policies = Policies(active)
-        capped = self.cluster.mode is Mode.DRY_RUN
-        self._dry_run = frozenset(
-            name
-            for name, one in active.items()
-            if one.policy.spec.mode is Mode.DRY_RUN
-            or (capped and one.policy.spec.mode is Mode.ENFORCE)
-        )
+        self._dry_run = self.policies.in_dry_run(cap=self.cluster.mode)
         self._look_at_all()
 
     def pause(self, pause: Pause | None) -> None:
@@ -244,6 +257,7 @@ class Lab:
         self.fleet.on_change, self.fleet.on_gone = self._changed, self._gone
         self.fleet.follows = self.overlay.in_session
         self._agenda.drop_looks()
+        self.agents.take_over()
 
     def _with_signals(self, facts: NodeFacts) -> NodeFacts:
         facts = self._boots.view(self.adjust(facts))
@@ -309,7 +323,7 @@ class Lab:
             outcomes=side.outcomes,
             world=side.world,
             now=self.now,
-            cluster_facts=self._around,
+            cluster_facts=self.around,
         )
         return {one.uid: one for one in decisions}
 

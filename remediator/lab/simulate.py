@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from remediator.decide.decision import Decision
 from remediator.decide.facts import (
-    AGENTS,
     AlertFact,
     ClusterFacts,
     ConditionFact,
@@ -20,7 +19,6 @@ from remediator.decide.facts import (
 )
 from remediator.decide.guards.budget import budgets_of
 from remediator.decide.ledger import LedgerState, Pause, Scope, scopes_of
-from remediator.decide.sanity import agents_now
 from remediator.kube.objects import Node, epoch_seconds
 from remediator.lab.run import Lab
 from remediator.lab.timeline import What
@@ -104,19 +102,12 @@ def simulate(
             queries=sightings.queries.get(name, {}),
         )
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
-    around = _around(sightings.around, before.values(), cluster, now)
-    lab.set_around(around)
+    alerts = tuple(map(_by_its_start, sightings.around.alerts))
+    lab.set_around(replace(sightings.around, alerts=alerts))
+    lab.agents.judge()
+    around = lab.around
     lab.run(now)
     return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)), around)
-
-
-def _around(
-    said: ClusterFacts, nodes: Iterable[NodeFacts], cluster: ClusterSpec, now: float
-) -> ClusterFacts:
-    """Return what is known beside the nodes, and whether agents as a whole can be believed."""
-    agents = agents_now(nodes, sanity=cluster.sanity, before=None, now=now)
-    alerts = tuple(map(_by_its_start, said.alerts))
-    return replace(said, alerts=alerts, sources={**said.sources, AGENTS: agents})
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:

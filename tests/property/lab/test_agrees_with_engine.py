@@ -2,7 +2,8 @@
 
 The engine runs with its executor, queue and clock in a loop whose time is virtual, against an
 API server in memory; the lab runs by itself. Compared is what stands on the nodes before each
-next event: cordons, taints and sessions with every step and its result.
+next event: cordons, taints and sessions with every step and its result. A board tells the engine
+whether agents as a whole can be believed, as in the product.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ from remediator.lab.run import Lab
 from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
+from remediator.signals.board import AGENTS_SECONDS, Board
+from remediator.signals.glance import Nobody
+from remediator.signals.resolve import NodeIndex
 from tests.property.cases import cases
-from tests.unit.engine.test_engine import Records, World_
+from tests.unit.engine.test_engine import LoopClock, Records, World_
 
 
 START = 1_000_000.0
@@ -48,6 +52,7 @@ SPEC: dict[str, Any] = {
     "budgets": [{"maxUnavailable": 1, "per": "cluster"}],
     "rates": {"cordon": "2/1m", "drain": "100/1m"},
     "breaker": {"minNodes": 100},
+    "sanity": {"minAgents": 1, "percent": 1},
 }
 ROOM = SPEC | {
     "budgets": [{"maxUnavailable": "100%", "per": "cluster"}],
@@ -143,6 +148,15 @@ of_works = st.lists(
                 *("pause all", "resume", "resume", "uncordon", "clear"),
             ]
         ),
+    ),
+    min_size=4,
+    max_size=12,
+)
+of_silence = st.lists(
+    st.tuples(
+        st.sampled_from([1, 7, 40, 60, 90, 130]),
+        st.sampled_from(NAMES),
+        st.sampled_from(["beat", "beat", "beat", "79", "GPUOverheating", "clear"]),
     ),
     min_size=4,
     max_size=12,
@@ -285,6 +299,7 @@ async def by_engine(script: list[tuple[int, str, str]], spec: dict[str, Any]) ->
     for name in NAMES:
         put(it, node_of(name))
     it.engine.start()
+    keep_judging(it)
     task = asyncio.create_task(it.engine.run())
     pictures: list[object] = []
     for at, name, what in [*times(script), (2000.37, NAMES[0], "beat")]:
@@ -301,6 +316,20 @@ async def by_engine(script: list[tuple[int, str, str]], spec: dict[str, Any]) ->
     it.engine.stop()
     await task
     return pictures
+
+
+def keep_judging(it: World_) -> None:
+    """Have a board look at the heartbeats, at the lab's times."""
+    loop, index = asyncio.get_running_loop(), NodeIndex()
+    board = Board(
+        cluster=it.cluster, fleet=it.fleet, index=index, clock=LoopClock(), observer=Nobody()
+    )
+
+    def judge(turn: int) -> None:
+        board.publish()
+        loop.call_at((turn + 1) * AGENTS_SECONDS, judge, turn + 1)
+
+    judge(0)
 
 
 def in_force(it: World_, given: list[RemediationPolicy], now: float) -> Policies:
@@ -342,6 +371,15 @@ def test_the_lab_and_the_engine_agree(script: list[tuple[int, str, str]]) -> Non
 def test_the_lab_and_the_engine_agree_about_work(script: list[tuple[int, str, str]]) -> None:
     """What takes time, and is suspended, taken up again, stopped or taken back."""
     agree(script, ROOM)
+
+
+@settings(max_examples=cases(40))
+@given(script=of_silence)
+def test_the_lab_and_the_engine_agree_about_silent_agents(
+    script: list[tuple[int, str, str]],
+) -> None:
+    """Of three agents one may be silent; nothing new rests on the word of two when two are."""
+    agree(script, SPEC)
 
 
 def agree(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ hand on, and the few kinds of reflector that the controller runs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from remediator.kube.transport import DEFAULT_TIMEOUT, ApiClient
 
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from remediator.kube.config import ApiConfig
     from remediator.kube.custom import CustomObject, WireCustom
@@ -59,6 +60,7 @@ def node_reflector(
     timings: ReflectorTimings | None = None,
     on_gap: Callable[[float], None] = lambda _seconds: None,
     failed: Callable[[], None] = lambda: None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Reflector[WireNode, Node]:
     """Mirrors the cluster's nodes (or those that `label_selector` selects) into `store`.
 
@@ -73,6 +75,7 @@ def node_reflector(
         timings=timings,
         on_gap=on_gap,
         failed=failed,
+        sleep=sleep,
     )
 
 

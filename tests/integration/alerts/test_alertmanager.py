@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 import pytest
 
 from testbed.monitoring import Pair
+from testbed.repeating import repeating
 from tests.integration.alerts.conftest import ALERT, main
 from tests.integration.controller.conftest import Replica, Site
 
@@ -30,12 +30,9 @@ def test_an_alert_cordons_and_its_end_uncordons_while_a_watchdog_proves_it(
 
     pair.fire(alertname=ALERT, node=faulty, ends_in=0)
 
-    def uncordoned() -> bool:
-        pair.fire(alertname="Watchdog")  # as a living Prometheus does
-        time.sleep(0.3)
-        return not watched.cordoned(faulty)
-
-    watched.wait(uncordoned, "uncordon")
+    alive = partial(pair.fire, alertname="Watchdog")
+    with repeating(alive, seconds=0.3, name="prometheus"):
+        watched.wait(lambda: not watched.cordoned(faulty), "uncordon")
     assert not watched.writes_to(well)
 
 

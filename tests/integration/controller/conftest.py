@@ -37,7 +37,7 @@ from testbed.cluster import Cluster
 from testbed.faultproxy import FaultProxy
 
 
-from datetime import UTC, datetime  # isort: skip
+from datetime import UTC, datetime, timedelta  # isort: skip
 
 
 LABEL = "remediator-test"
@@ -98,9 +98,12 @@ class Site:
         self.boots[full] = boot
         return full
 
-    def says(self, node: str, *codes: int, status: str = "") -> None:
-        """Report these Xids as the agent would, in its one patch; none: all is well."""
-        now = datetime.now(tz=UTC)
+    def says(self, node: str, *codes: int, status: str = "", ago: float = 0.0) -> None:
+        """Report these Xids as the agent would, in its one patch; none: all is well.
+
+        ``ago``: so many seconds ago.
+        """
+        now = datetime.now(tz=UTC) - timedelta(seconds=ago)
         boot = self.boots[node]
         faults = tuple(
             Fault(

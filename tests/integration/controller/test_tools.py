@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import pytest
 
 from remediator.lab.tape import decode
 from testbed.api import MERGE_PATCH
+from testbed.faultproxy import FaultProxy
 from tests.integration.controller.test_cli import (
     Remediator,
     account,
@@ -35,10 +36,9 @@ def test_simulate_and_explain_say_what_would_be_done_and_do_nothing(
     site: Site, remediator: Remediator
 ) -> None:
     site.config("DryRun", budgets=[{"maxUnavailable": 1, "per": "cluster"}])
-    bad, waits, well = (site.node() for _ in range(3))
-    site.says(bad, 79)
-    time.sleep(1.1)  # the server's times have seconds; the older fault comes first
+    waits, bad, well = (site.node() for _ in range(3))
     site.says(waits, 79)
+    site.says(bad, 79, ago=60.0)  # the older fault comes first
     site.says(well)
     files = ("--policies", str(site.policies), "--config", str(site.folder / "config.yaml"))
     result = remediator("simulate", *files, "-o", "json")
@@ -91,12 +91,12 @@ def test_simulate_knows_of_a_pause(site: Site, remediator: Remediator) -> None:
 
 
 def test_what_was_recorded_can_be_replayed_and_looked_at(
-    site: Site, remediator: Remediator, tmp_path: Path
+    site: Site, remediator: Remediator, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     node = site.node()
     site.says(node)
     out = tmp_path / "day.jsonl.gz"
-    kubeconfig = _kubeconfig(site)
+    kubeconfig = str(site.cluster.kubeconfig_for(site.token, url=proxy.url))
     program = "from remediator.cli import main; main()"
     flags = ["record", "--out", str(out), "--for", "1h", "--kubeconfig", kubeconfig]
     with subprocess.Popen(  # noqa: S603 - our own program
@@ -105,10 +105,9 @@ def test_what_was_recorded_can_be_replayed_and_looked_at(
         stderr=subprocess.STDOUT,
         text=True,
     ) as recorder:
-        site.wait(out.exists, "the recording to begin")
-        time.sleep(2.0)  # it lists the nodes
+        site.wait(lambda: proxy.count("GET", "/nodes.*watch=1"), "it to follow what it listed")
         site.says(node, 79)
-        time.sleep(1.0)
+        site.wait(lambda: out.exists() and _lines_of(node, out) >= 2, "the change")
         recorder.send_signal(signal.SIGINT)
         said, _ = recorder.communicate(timeout=20)
     assert recorder.returncode == 0, said
@@ -129,6 +128,12 @@ def test_without_the_right_to_list_nodes_the_rule_is_named(site: Site) -> None:
     assert result.exit_code == 1
     assert "not allowed to list nodes" in result.output
     assert 'resources: ["nodes"]' in result.output
+
+
+def _lines_of(node: str, recording: Path) -> int:
+    """How often the part that was written so far names the node."""
+    unpacked = zlib.decompressobj(wbits=31).decompress(recording.read_bytes())
+    return unpacked.count(f'"{node}"'.encode())
 
 
 def _kubeconfig(site: Site) -> str:

@@ -52,7 +52,7 @@ class Yard:
         return reference | {"name": name, "uid": made["uid"]}
 
     def pod(self, name: str = "", **options: Any) -> str:
-        """A running pod of a controller, as `namespace/name`."""
+        """A running pod of a controller, as `namespace/name`; on the yard's node by default."""
         options.setdefault("running", True)
         options.setdefault("node", self.node)
         owner = options.pop("owner", self.owner)
@@ -153,13 +153,19 @@ async def admin(cluster: Cluster) -> AsyncIterator[ApiClient]:
 
 @pytest.fixture
 async def drain(client: ApiClient, yard: Yard) -> AsyncIterator[Callable[..., Run]]:
-    """Begin a drain of the yard's node: `drain(api=None, since=now, **spec)`."""
+    """Begin a drain of the yard's node: `drain(api=None, since=now, node=..., **spec)`."""
     runs: list[Run] = []
 
-    def begin(*, api: ApiClient | None = None, since: float | None = None, **keys: Any) -> Run:
+    def begin(
+        *,
+        api: ApiClient | None = None,
+        since: float | None = None,
+        node: str = yard.node,
+        **keys: Any,
+    ) -> Run:
         drainer = make_drainer(api or client, evictions=FAST, now=time.time)
         began = time.time() if since is None else since
-        runs.append(Run(drainer, yard.node, spec(**keys), began))
+        runs.append(Run(drainer, node, spec(**keys), began))
         return runs[-1]
 
     yield begin

@@ -27,7 +27,14 @@ Eventually = Callable[..., Awaitable[None]]
 class Mirror:
     """A running reflector with its store and what its handlers heard."""
 
-    def __init__(self, api: ApiClient, label: str, timings: ReflectorTimings) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        label: str,
+        timings: ReflectorTimings,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.store: Store[Node] = Store()
         self.heard: list[tuple[Node | None, Node | None]] = []
         self.gaps: list[float] = []
@@ -40,6 +47,7 @@ class Mirror:
             timings=timings,
             on_gap=self.gaps.append,
             failed=self._failed,
+            sleep=sleep,
         )
 
     def _failed(self) -> None:
@@ -212,18 +220,28 @@ async def test_trouble_at_start_only_delays(
         await task
 
 
-async def test_failures_never_spin(cluster: Cluster, proxy: FaultProxy, mirror: Mirror) -> None:
+async def test_failures_never_spin(
+    cluster: Cluster, proxy: FaultProxy, proxied: ApiClient, quick: ReflectorTimings
+) -> None:
     make(cluster, 1)
+    waits: list[float] = []
+    enough = asyncio.Event()
 
-    async with mirror.running():
-        before = len(proxy.requests)
-        proxy.add(Answer(410, reason="Expired"), path="watch=1")
-        proxy.break_connections()
-        await asyncio.sleep(2.0)
-        requests = len(proxy.requests) - before
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) >= 20:
+            enough.set()
+            await asyncio.Event().wait()
 
-    # With waits of 0.02 s to 0.2 s; a spinning loop makes thousands.
-    assert requests <= 120
+    mirror = Mirror(proxied, label_of(cluster), quick, sleep=sleep)
+    proxy.add(Answer(410, reason="Expired"), path="watch=1")
+    async with mirror.running(), asyncio.timeout(60):
+        await enough.wait()
+
+    assert min(waits) >= quick.backoff_base
+    assert max(waits) > 2 * quick.backoff_base, "each may be longer than the one before"
+    # Between two waits: a watch that is refused, and a list of one page.
+    assert len(proxy.requests) <= 2 * len(waits) + 2
 
 
 async def test_relist_tells_only_what_changed(

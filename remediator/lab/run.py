@@ -274,10 +274,9 @@ class Lab:
         for side in self.sides:
             side.ledger.forget(facts.uid)
             side.decisions.pop(facts.uid, None)
+            self.works.keep(facts.name, (), dry_run=side.dry_run)
         self.overlay.forget(facts.uid)
         self._agenda.drop(facts.name)
-        self.works.keep(facts.name, dry_run=False, wanted=set())
-        self.works.keep(facts.name, dry_run=True, wanted=set())
         self._wake()
 
     def _enqueue(self, facts: NodeFacts) -> None:
@@ -332,7 +331,7 @@ class Lab:
     def _carry_out(self, side: Side, facts: NodeFacts, decision: Decision | None) -> None:
         if decision is None:
             side.decisions.pop(facts.uid, None)
-            self.works.keep(facts.name, dry_run=side.dry_run, wanted=set())
+            self.works.keep(facts.name, (), dry_run=side.dry_run)
             return
         self.timeline.decided(decision, self.now, dry_run=side.dry_run)
         side.decisions[facts.uid] = decision
@@ -342,8 +341,7 @@ class Lab:
             at = max(decision.next_look, self.now + SOONEST_LOOK)
             self._agenda.look_at(facts.name, at)
         works = [one for one in decision.effects if isinstance(one, Work)]
-        wanted = {one.key for one in works if not one.suspended}
-        self.works.keep(facts.name, dry_run=side.dry_run, wanted=wanted)
+        self.works.keep(facts.name, works, dry_run=side.dry_run)
         for effect in decision.effects:
             if isinstance(effect, PatchNode):
                 if not self._patch(side, effect):

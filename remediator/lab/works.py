@@ -1,19 +1,27 @@
 """What takes time in the lab: drains, Jobs and the like end after an assumed duration.
 
 As in the controller, work that is suspended (``pause --all``, a breaker that stops evictions) is
-not followed, and goes on later. The time in which it was does not count: decide moves the
-beginning of the work by that long, and its end is counted from there.
+not followed, and taken up again later; its deadline does not run meanwhile. A drain stands still
+with its evictions: decide moves its beginning by that long, and its end is counted from there. A
+Job or a created object is the cluster's by then and goes on: how it ended meanwhile is seen once it
+is followed again. Kubernetes knows of no suspension, and ends a Job at the deadline that it
+was made with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from remediator.act.side import Side
 from remediator.decide.decision import Outcome, SendMessage, Work, WriteEvent
 from remediator.decide.work import assumed_seconds
 from remediator.policy.steps import JobSuccess, Step
+
+
+GOES_ON: Final = frozenset({"job", "create"})
+"""Actions that make an object, which goes on whether or not anybody follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,26 @@ def reboots(step: Step) -> bool:
     return step.job is not None and step.job.success is JobSuccess.REBOOT
 
 
+@dataclass(eq=False, slots=True)
+class _Made:
+    """A Job or another object in the lab's cluster. ``outcome``: how it ended, seen by nobody."""
+
+    node: str
+    outcome: Outcome | None = None
+
+
+class _End(NamedTuple):
+    """When and how work ends: after so many seconds or never; failed and why; out of time."""
+
+    seconds: float | None
+    fails: str = ""
+    late: bool = False
+
+
+_Slot = tuple[bool, str]
+"""Whether in dry-run, and a key."""
+
+
 class Works:
     """Work under way, in both worlds. What no decision wants any more is stopped.
 
@@ -79,42 +107,78 @@ class Works:
         self._reboot = reboot
         self._look = look
         self._now = now
-        self._running: dict[tuple[bool, str], Work] = {}
+        self._followed: dict[_Slot, tuple[Side, Work]] = {}
+        """By whom: another controller has other sides."""
+        self._made: dict[_Slot, _Made] = {}
 
     def begin(self, side: Side, work: Work) -> bool:
         """Begin or go on, unless it is under way or has ended. Tells whether it did."""
         slot = (side.dry_run, work.key)
-        if work.suspended or slot in self._running or work.key in side.outcomes:
+        if work.suspended or slot in self._followed or work.key in side.outcomes:
             return False
-        self._running[slot] = work
-        assumed = self._assume.of(work.action)
-        by_reboot = self._assume.reboots and reboots(work.spec)
-        by_reboot = by_reboot and not side.dry_run and not assumed.fails
-        assumed = Assumed(self._assume.reboot) if by_reboot else assumed
-        if assumed.seconds is None or (side.dry_run and work.action not in self._assume.work):
-            return True  # dry-run's own assumption ends it
+        self._followed[slot] = (side, work)
+        made = self._made.get(slot)
+        if made is not None:
+            if made.outcome is not None:
+                self._ended(side, work, made.outcome)
+        elif not side.dry_run or work.action in self._assume.work:
+            self._let_go_on(side, work)
+        return True  # else dry-run's own assumption ends it
+
+    def keep(self, node: str, works: Iterable[Work], *, dry_run: bool) -> None:
+        """Stop, and take back, the work on a node that is not among these; none is begun."""
+        wanted = {work.key: work.suspended for work in works}
+        for slot, (_, work) in list(self._followed.items()):
+            if work.node == node and slot[0] is dry_run and wanted.get(work.key, True):
+                del self._followed[slot]
+        for slot, made in list(self._made.items()):
+            if made.node == node and slot[0] is dry_run and slot[1] not in wanted:
+                del self._made[slot]
+
+    def forget(self) -> None:
+        """Follow nothing any more: the controller is another one. What has begun goes on."""
+        self._followed.clear()
+
+    def _let_go_on(self, side: Side, work: Work) -> None:
+        """Have it end as is assumed."""
+        slot = (side.dry_run, work.key)
+        ends, by_reboot = self._end_of(side, work)
+        made = _Made(work.node) if work.action in GOES_ON else None
+        if made is not None:
+            self._made[slot] = made
+        if ends.seconds is None:
+            return
 
         def end() -> None:
-            if self._running.get(slot) is not work:
+            followed = self._followed.get(slot)
+            mine = followed is not None and followed[1] is work
+            if not (mine if made is None else self._made.get(slot) is made):
                 return  # nobody wants it any more
             if by_reboot:
                 self._reboot(work.node)  # which says it all
                 return
-            del self._running[slot]
-            side.outcomes[work.key] = Outcome(
-                key=work.key, delivered=not assumed.fails, note=assumed.fails
-            )
-            self._look(work.node)
+            well = not ends.fails and not ends.late
+            outcome = Outcome(key=work.key, delivered=well, late=ends.late, note=ends.fails)
+            if followed is not None:
+                self._ended(*followed, outcome)
+            elif made is not None:
+                made.outcome = outcome
 
-        self._call_after(max(0.0, work.since + assumed.seconds - self._now()), end)
-        return True
+        self._call_after(max(0.0, work.since + ends.seconds - self._now()), end)
 
-    def keep(self, node: str, *, dry_run: bool, wanted: set[str]) -> None:
-        """Stop the work on a node that no decision wants now."""
-        for slot, work in list(self._running.items()):
-            if work.node == node and slot[0] is dry_run and slot[1] not in wanted:
-                del self._running[slot]
+    def _end_of(self, side: Side, work: Work) -> tuple[_End, bool]:
+        """Return when and how it ends, and whether by a reboot of the node."""
+        assumed = self._assume.of(work.action)
+        by_reboot = self._assume.reboots and reboots(work.spec)
+        by_reboot = by_reboot and not side.dry_run and not assumed.fails
+        seconds = self._assume.reboot if by_reboot else assumed.seconds
+        if work.action == "job" and (seconds is None or seconds >= work.spec.limit):
+            return _End(work.spec.limit, late=True), False
+        return _End(seconds, assumed.fails), by_reboot
 
-    def forget(self) -> None:
-        """Follow nothing any more: the controller is another one. What has begun goes on."""
-        self._running.clear()
+    def _ended(self, side: Side, work: Work, outcome: Outcome) -> None:
+        slot = (side.dry_run, work.key)
+        self._followed.pop(slot, None)
+        self._made.pop(slot, None)
+        side.outcomes[work.key] = outcome
+        self._look(work.node)

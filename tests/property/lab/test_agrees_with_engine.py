@@ -15,7 +15,7 @@ from typing import Any
 
 import looptime
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -288,13 +288,29 @@ class Sleeper:
         return Outcome(key=work.key, delivered=True)
 
 
+class Cluster:
+    """Jobs that, once made, go on whether or not anybody follows them, until they are deleted."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, float] = {}
+
+    async def run(self, work: Work, *, say: Callable[[str], None]) -> Outcome:
+        say("made, or found")
+        due = self.made.setdefault(work.key, work.since) + SECONDS["job"]
+        await asyncio.sleep(due - START - asyncio.get_running_loop().time())
+        return Outcome(key=work.key, delivered=True)
+
+    async def stop(self, work: Work) -> None:
+        self.made.pop(work.key, None)
+
+
 async def by_engine(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> list[object]:
     it = World_(spec, decide)
     it.server.latency = 0.0
     records = Delivering()
     records.world = it
     it.executor._outbox = records
-    it.workers |= dict.fromkeys(SECONDS, Sleeper())
+    it.workers |= {"drain": Sleeper(), "job": Cluster()}
     it.engine.set_policies(in_force(it, policies(), START))
     for name in NAMES:
         put(it, node_of(name))
@@ -368,6 +384,14 @@ def test_the_lab_and_the_engine_agree(script: list[tuple[int, str, str]]) -> Non
 
 @settings(max_examples=cases(60))
 @given(script=of_works)
+@example(
+    script=[
+        (1, "n1", "GPUInterconnectDegraded"),
+        (1, "n1", "pause all"),
+        (5, "n1", "resume"),
+        (1, "n2", "clear"),
+    ]
+)
 def test_the_lab_and_the_engine_agree_about_work(script: list[tuple[int, str, str]]) -> None:
     """What takes time, and is suspended, taken up again, stopped or taken back."""
     agree(script, ROOM)

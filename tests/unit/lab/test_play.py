@@ -139,6 +139,46 @@ PASSING: dict[str, tuple[str, str]] = {
             steps: [{step: drain, at: 37m, result: done}]
         """,
     ),
+    "a Job goes on while everything is paused: its end is seen when that is over": (
+        "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {job: {template: reset}}]",
+        """
+        - name: t
+          timeline:
+            - {at: 0s, work: {step: job, takes: 10m}}
+            - {at: 5m, xid: {code: 79}}
+            - {at: 8m, pause: {all: true}}
+            - {at: 30m, resume: {}}
+          expect: {steps: [{step: job, at: 30m, result: done}]}
+        """,
+    ),
+    "a Job that is paused for a moment ends as though it had not been": (
+        "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {job: {template: reset}}]",
+        """
+        - name: t
+          timeline:
+            - {at: 0s, work: {step: job, takes: 10m}}
+            - {at: 5m, xid: {code: 79}}
+            - {at: 8m, pause: {all: true}}
+            - {at: 9m, resume: {}}
+            - {at: 10m, restart: {}}
+          expect: {steps: [{step: job, at: 15m, result: done}]}
+        """,
+    ),
+    "a Job is ended at the deadline that it was made with": (
+        (
+            "when: [{xid: {codes: [79]}}]\n"
+            "  steps: [{cordon: {}}, {job: {template: reset}, timeout: 15m}]"
+        ),
+        """
+        - name: t
+          timeline:
+            - {at: 0s, work: {step: job, takes: 40m}}
+            - {at: 5m, xid: {code: 79}}
+            - {at: 8m, pause: {all: true}}
+            - {at: 30m, resume: {}}
+          expect: {steps: [{step: job, at: 30m, result: timed-out}]}
+        """,
+    ),
     "another controller goes on where the first one stood": (
         BUS,
         """

@@ -20,7 +20,7 @@ from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_do
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.schema import KINDS, schema_of
 from remediator.policy.templates import ReadTemplate, TemplateError
-from remediator.policy.yaml import Document
+from remediator.policy.tree import Document
 
 
 def check(

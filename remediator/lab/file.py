@@ -10,7 +10,7 @@ from remediator.lab.case import KIND, Case, PolicyTest, TestSpec
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.load import TEST_SUFFIXES, parse_document
 from remediator.policy.problems import Location, PolicyError, Problem
-from remediator.policy.yaml import Document
+from remediator.policy.tree import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from remediator.policy.channels import URL_PATTERN
 from remediator.policy.model import NAME_PATTERN
 from remediator.policy.problems import Location, Problem, format_path
 from remediator.policy.steps import ACTIONS, LABEL_VALUE_PATTERN, OWN_KEY_PATTERN, REASON_PATTERN
+from remediator.policy.tree import Document
 from remediator.policy.when import LABEL_NAME_PATTERN, REMEDY_PATTERN
 from remediator.policy.windows import DATE_PATTERN, TIME_PATTERN
-from remediator.policy.yaml import Document
 
 
 _FOLLOW_ON: Final = frozenset({"too_short", "value_error"})

@@ -20,7 +20,8 @@ from remediator.policy.explain import closest, explain
 from remediator.policy.model import API_VERSION, RemediationPolicy
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
 from remediator.policy.steps import Step
-from remediator.policy.yaml import Document, Place, make_problem, read_documents
+from remediator.policy.tree import Document, Place, make_problem
+from remediator.policy.yaml import read_documents
 
 
 MAX_BYTES: Final = 512 * 1024

@@ -1,4 +1,4 @@
-"""YAML text to a tree that knows the place of each key and value.
+"""YAML text to trees (`remediator.policy.tree`) that know the place of each key and value.
 
 `ruamel.yaml` scans and parses; the tree is built here from its events, because
 only so can depth, aliases and size be bounded while reading (a thousand brackets
@@ -9,8 +9,6 @@ Two readers must not see two policies: `kubectl` reads YAML 1.1, this program 1.
 What they see differently (`off`, `1:30`, `010`, `<<`) is refused, with the way to
 write it so that both agree. Null is refused too: no key of a policy means
 anything by it, and a forgotten value is what it mostly is.
-
-One reader of one stream of events, so it is one module, if a long one.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -35,82 +33,13 @@ from ruamel.yaml.events import (
 
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
 from remediator.policy.scalars import ambiguity, resolve_plain, rewrite, syntax_hint
+from remediator.policy.tree import Document, Node, Place, make_problem
 
 
 MAX_DEPTH: Final = 32
 """The deepest policy has 8 levels."""
 MAX_NODES: Final = 50_000
 """Keys and values of one file, each alias counted as what it stands for."""
-
-
-class Place(NamedTuple):
-    """Line and column, from 1."""
-
-    line: int
-    column: int
-
-
-@dataclass(slots=True)
-class Node:
-    """A value: `children` of a mapping by key, of a list by index, None for a scalar.
-
-    `key` is the place of the key in front of it, or its own place where there is none.
-    `weight` and `height` count what an alias to it would add.
-    """
-
-    place: Place
-    key: Place
-    value: str | int | bool | None = None
-    children: dict[str, Node] | list[Node] | None = None
-    weight: int = 1
-    height: int = 1
-
-    def child(self, part: str | int) -> Node | None:
-        """Return the value of a key or at an index, None if there is none."""
-        if isinstance(self.children, dict):
-            return self.children.get(part) if isinstance(part, str) else None
-        if isinstance(self.children, list) and isinstance(part, int):
-            return self.children[part] if part < len(self.children) else None
-        return None
-
-    def data(self) -> Any:
-        """Plain dicts, lists and scalars."""
-        if isinstance(self.children, dict):
-            return {key: child.data() for key, child in self.children.items()}
-        if isinstance(self.children, list):
-            return [child.data() for child in self.children]
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document of a file, with the problems found while reading it."""
-
-    file: str
-    lines: list[str]
-    root: Node
-    problems: tuple[Problem, ...]
-    blamed: frozenset[Location]
-    """Values that a problem is already about."""
-
-    @property
-    def data(self) -> Any:
-        """Plain dicts, lists and scalars, made anew at each call."""
-        return self.root.data()
-
-    def find(self, location: Location) -> Node:
-        """Return the value at `location`, or the deepest one on the way to it."""
-        node = self.root
-        for part in location:
-            child = node.child(part)
-            if child is None:
-                break
-            node = child
-        return node
-
-    def problem(self, place: Place, message: str, *, at: Location = (), fix: str = "") -> Problem:
-        """Make a problem of this document."""
-        return make_problem(self.file, self.lines, place, message, path=format_path(at), fix=fix)
 
 
 def read_documents(text: str, *, file: str) -> list[Document]:
@@ -131,22 +60,6 @@ def read_documents(text: str, *, file: str) -> list[Document]:
     except YAMLError as error:
         raise PolicyError([reader.character_problem(error)]) from error
     return reader.documents
-
-
-def make_problem(
-    file: str, lines: list[str], place: Place, message: str, *, path: str = "", fix: str = ""
-) -> Problem:
-    """Make a problem with its source line."""
-    source = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-    return Problem(
-        file=file,
-        line=place.line,
-        column=place.column,
-        path=path,
-        message=message,
-        fix=fix,
-        source=source,
-    )
 
 
 _TAG_STR: Final = "tag:yaml.org,2002:str"

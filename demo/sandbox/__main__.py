@@ -88,7 +88,12 @@ def _tell(paper: Paper, world: World, policies: Path) -> None:
             f"remediator policy explain {node} --policies {policy}",
             f"tail -f {world.controller.log}",
         ),
-        ("the cluster:", "kubectl get nodes", "kubectl get pods,pdb -n team -o wide"),
+        (
+            "the cluster, and what was done on it:",
+            "kubectl get nodes",
+            "kubectl get pods,pdb -n team -o wide",
+            "kubectl get remediations,remediationpolicies",
+        ),
         (
             "enforce: write `mode: Enforce` in the policy, and here:",
             f"sed -i s/DryRun/Enforce/ {world.config}",

@@ -5,15 +5,12 @@ The changes are the laboratory's own (`remediator.lab`), so that a fault here lo
 written with the identity of whoever runs the command; nothing here decides anything.
 """
 
-import io
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from node_agent.contract import FAULTS_ANNOTATION, ConditionStatus, ConditionType, Reason
 from remediator.kube.codec import Codec, NodeNarrower, WireNode
@@ -21,11 +18,18 @@ from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.given import Happens, RebootGiven
 from remediator.lab.outside import CHANGES
+from remediator.policy.explain import explain
+from remediator.policy.problems import PolicyError, Problem, render
+from remediator.policy.quantities import Duration
+from remediator.policy.yaml import read_documents
 from testbed.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Api, ApiError, Json
 
 
 Change = Callable[[Node, float], Node]
 _TRIES: Final = 20
+_EXAMPLE: Final = "xid: {code: 79}"
+_FILE: Final = "entry"
+"""What errors call the words on the command line."""
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _CODEC: Final = Codec(WireNode, NodeNarrower(("",)))
@@ -34,6 +38,12 @@ _CODEC: Final = Codec(WireNode, NodeNarrower(("",)))
 
 class SandboxError(Exception):
     """What was asked for cannot be done; the message says what can."""
+
+
+class Entry(Happens):
+    """An entry of a timeline that happens now."""
+
+    at: Duration = 0.0
 
 
 class Patch(NamedTuple):
@@ -50,13 +60,7 @@ def read(text: str) -> Happens:
     Raises:
         SandboxError: it is no such entry, or none that is about a node.
     """
-    try:
-        given = YAML(typ="safe", pure=True).load(io.StringIO(text))
-        entry = Happens.model_validate({"at": "0s", **given})
-    except (YAMLError, TypeError, ValidationError) as error:
-        raise SandboxError(
-            f"{text!r} is no entry of a timeline, such as 'xid: {{code: 79}}': {error}"
-        ) from error
+    entry = _entry(text)
     known = sorted({*CHANGES, "reboot", "delete"})
     if entry.what not in known:
         raise SandboxError(
@@ -64,6 +68,28 @@ def read(text: str) -> Happens:
             "For the others there is `remediator policy test`."
         )
     return entry
+
+
+def _entry(text: str) -> Happens:
+    try:
+        documents = read_documents(text, file=_FILE)
+    except PolicyError as error:
+        raise _refused(text, error.problems) from error
+    if len(documents) != 1 or not isinstance(documents[0].data, dict):
+        raise SandboxError(f"{text!r} is no entry of a timeline: write one as '{_EXAMPLE}'")
+    (document,) = documents
+    if document.problems:
+        raise _refused(text, document.problems)
+    try:
+        return Entry.model_validate(document.data)
+    except ValidationError as error:
+        found = explain(document, Entry, error.errors(include_url=False))
+        raise _refused(text, found) from error
+
+
+def _refused(text: str, problems: Sequence[Problem]) -> SandboxError:
+    said = "\n".join(render(problem) for problem in problems)
+    return SandboxError(f"{text!r} is no entry of a timeline, such as '{_EXAMPLE}':\n{said}")
 
 
 def play(api: Api, name: str, entry: Happens, *, wait: Callable[[float], None]) -> None:

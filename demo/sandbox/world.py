@@ -16,7 +16,7 @@ from testbed.api import ApiError
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
 from testbed.kwok import LABEL, Kwok
-from testbed.manifests import DEPLOY, apply, read
+from testbed.manifests import DEPLOY, apply, install_crds, read
 from testbed.processes import Child
 from testbed.repeating import repeating
 from testbed.workload import create_budget, create_owner
@@ -82,6 +82,7 @@ def set_up(policies: Path, *, config: Path | None, count: int) -> Iterator[World
         cluster = Cluster(plane)
         stack.callback(cluster.api.close)
         cluster.install()
+        install_crds(cluster.api)
         for file in _MORE_RIGHTS:
             apply(cluster.api, read(DEPLOY / "controller" / "optional" / file))
         stack.enter_context(Kwok(plane))
@@ -128,6 +129,7 @@ def _controller(cluster: Cluster, policies: Path, config: Path) -> Iterator[Chil
         str(Path(sys.executable).with_name("remediator")),
         "run",
         f"--policies={policies}",
+        "--policies-from=both",
         f"--config={config}",
         f"--kubeconfig={cluster.kubeconfig_for(cluster.controller_token())}",
         f"--namespace={cluster.namespace}",

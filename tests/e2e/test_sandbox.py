@@ -109,6 +109,11 @@ def try_it(sandbox: Sandbox) -> None:
     cordoned = sandbox.until(lambda text: "SchedulingDisabled" in text, nodes)
     assert re.findall(r"(\S+) +Ready,SchedulingDisabled", cordoned) == ["gpu-1"]
 
+    sandbox.until(lambda text: "gpu-1" in text, "remediator history")
+    sandbox.run("kubectl apply -f policies/gpu-nvlink.yaml")
+    accepted = "kubectl get remediationpolicy gpu-nvlink -o jsonpath={.status.conditions[*].reason}"
+    sandbox.until(lambda text: "InForce" in text, accepted)
+
 
 @pytest.mark.cluster
 @pytest.mark.timeout(240)

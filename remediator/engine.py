@@ -124,6 +124,9 @@ class Engine:
         self.virtual.ledger.observe(self._overlay.view(facts), now)
         self._executor.outdated.add(facts.name)
         self._enqueue(facts)
+        # Whoever waits for the place that this node may have freed is decided about together with
+        # it: a new fault of its own comes behind those that have waited.
+        self._queue.add_all(self._woken())
 
     def _enqueue(self, facts: NodeFacts) -> None:
         """Have a node looked at, unless it is none of ours and never was."""

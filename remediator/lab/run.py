@@ -269,6 +269,7 @@ class Lab:
         self.real.ledger.observe(facts, self.now)
         self.virtual.ledger.observe(self.overlay.view(facts), self.now)
         self._enqueue(facts)
+        self._wake()
 
     def _gone(self, facts: NodeFacts) -> None:
         for side in self.sides:

@@ -16,6 +16,7 @@ import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
+from remediator.decide.decision import NodePhase
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
 from remediator.policy.quantities import format_duration
@@ -36,7 +37,10 @@ from remediator.record.status import (
 
 STALE_SECONDS: Final = 2.5 * REFRESH_SECONDS
 _TITLES: Final = ("NODE", "PHASE", "FAULTS", "POLICY", "STEP", "NEXT LOOK", "HELD BY")
-_FROZEN: Final = "frozen"
+_FROZEN: Final = NodePhase.FROZEN.value
+_WELL: Final = NodePhase.WELL.value
+_SAME_IN_BOTH: Final = {_FROZEN, NodePhase.LEFT_ALONE.value}
+"""Said once of a node, whichever policies."""
 
 
 def show_status(target: Target, *, output: str) -> None:
@@ -110,10 +114,24 @@ def _head(status: Status, now: float) -> Iterator[str]:
         yield "NOT SYNCED: the controller does not see the nodes now"
     if status.settling_until is not None and status.settling_until > now:
         yield f"settling: no new disruptive step for {_span(status.settling_until - now)}"
-    counts = ", ".join(f"{count} {phase}" for phase, count in sorted(status.phases.items()))
-    if counts:
-        yield f"nodes: {counts}"
+    yield from _counts(status)
     yield from (f"note: {note}" for note in status.notes)
+
+
+def _counts(status: Status) -> Iterator[str]:
+    """How many nodes are how; as well counts only who is so in dry-run, too."""
+    real, dry = dict(status.phases), dict(status.phases_dry_run)
+    dry.pop(_WELL, None)
+    for phase in _SAME_IN_BOTH & dry.keys():  # shown once: of a world that has no say in it
+        dry[phase] -= min(dry[phase], real.get(phase, 0))
+    if status.well is not None and _WELL in real:
+        real[_WELL] = status.well
+    counts = [
+        *(f"{count} {phase}" for phase, count in sorted(real.items()) if count),
+        *(f"{count} {phase}{_dry(dry_run=True)}" for phase, count in sorted(dry.items()) if count),
+    ]
+    if counts:
+        yield f"nodes: {', '.join(counts)}"
 
 
 def _program(status: Status) -> str:

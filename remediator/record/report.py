@@ -114,6 +114,7 @@ def build_status(
         gpu_nodes=len(ledger.nodes),
         phases=_phases(real),
         phases_dry_run=_phases(virtual) if virtual is not None else {},
+        well=len(set(real.decisions) - _unwell(worlds)),
         nodes=tuple(nodes),
         budgets=tuple(one for world in worlds for one in _budgets(world)),
         rates=tuple(one for world in worlds for one in _rates(world, now)),
@@ -139,6 +140,16 @@ def session_counts(
 
 def _phases(world: WorldView) -> dict[str, int]:
     return dict(sorted(Counter(one.phase.value for one in world.decisions.values()).items()))
+
+
+def _unwell(worlds: Iterable[WorldView]) -> set[str]:
+    """UIDs of the nodes that are not simply well in one of the worlds."""
+    return {
+        uid
+        for world in worlds
+        for uid, decision in world.decisions.items()
+        if decision.phase is not NodePhase.WELL
+    }
 
 
 def _nodes(

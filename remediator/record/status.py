@@ -184,7 +184,11 @@ class OutboxStatus(_Part, frozen=True, kw_only=True):
 
 
 class Status(_Part, frozen=True, kw_only=True, omit_defaults=False):
-    """The whole document. ``phases`` counts nodes by phase, also those not listed."""
+    """The whole document. ``phases`` counts nodes by phase, also those not listed.
+
+    One that is well where policies act may be faulty in dry-run: ``well`` counts those that are
+    well in both worlds; None in a document of an older program.
+    """
 
     version: int = STATUS_VERSION
     time: float
@@ -199,6 +203,7 @@ class Status(_Part, frozen=True, kw_only=True, omit_defaults=False):
     gpu_nodes: int = 0
     phases: dict[str, int] = {}
     phases_dry_run: dict[str, int] = {}
+    well: int | None = None
     nodes: tuple[NodeStatus, ...] = ()
     nodes_left_out: int = 0
     """Nodes that are not listed because the document would have grown too large."""

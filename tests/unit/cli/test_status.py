@@ -76,6 +76,20 @@ def test_pause_settling_and_not_synced_are_said() -> None:
     assert "settling" not in "\n".join(lines(settling_until=NOW - 1))
 
 
+def test_a_node_that_dry_run_would_work_on_is_not_counted_as_well() -> None:
+    phases = {"well": 30, "frozen": 1, "in-session": 1}
+    dry = {"well": 28, "in-session": 2, "frozen": 1, "left-alone": 1}
+
+    counted = lines(phases=phases, phases_dry_run=dry, well=28)[1]
+    assert counted == (
+        "nodes: 1 frozen, 1 in-session, 28 well, 2 in-session [dry-run], 1 left-alone [dry-run]"
+    )
+    assert lines(phases={"well": 1}, phases_dry_run={"held": 1}, well=0)[1] == (
+        "nodes: 1 held [dry-run]"
+    )
+    assert lines(phases={"well": 5}, phases_dry_run={"well": 5})[1] == "nodes: 5 well"
+
+
 def test_guards() -> None:
     holders = tuple(f"n{n}" for n in range(7))
     text = "\n".join(

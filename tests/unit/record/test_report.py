@@ -140,6 +140,7 @@ def test_well_nodes_are_counted_and_the_others_listed_with_their_holds() -> None
     assert listed.faults == ("Xid 79 on 0000:9b:00.0",)
     assert [(h.guard, h.reason, h.look_again) for h in listed.holds] == [("budget", "1 of 1", 99.0)]
     assert document.phases == {"in-session": 1, "well": 1}
+    assert document.well == 1
     assert document.policies[0].matching == 1
     assert document.policies[0].source == "policies/bus.yaml"
     assert document.settling_until == NOW + 30
@@ -162,6 +163,7 @@ def test_dry_run_is_marked_and_says_nothing_twice() -> None:
     assert [(one.node, one.dry_run) for one in document.nodes] == [("n1", True), ("n2", False)]
     assert document.policies[0].effective_mode == "DryRun"
     assert document.phases_dry_run == {"in-session": 1, "left-alone": 1}
+    assert document.well == 0, "well by the policies that act is not well"
 
 
 def test_the_budgets_are_the_ones_that_the_guard_asks() -> None:

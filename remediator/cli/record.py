@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple, Self, TextIO
 
 import typer
 
@@ -65,25 +66,26 @@ class Sources(NamedTuple):
 def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite: bool) -> None:
     """Record until the time is over, or Ctrl-C: what was recorded until then is whole.
 
+    A file that is overwritten keeps what is in it until there is a first line to put there.
+
     Raises:
         Failure: the file is there already (2), a policy is wrong (2), or nodes may not be read.
     """
     if out.exists() and not overwrite:
         raise Failure(f"error: {out} exists; --force overwrites it", code=2)
     sources = _sources(given)
-    clock, notes = BootClock(), list[str]()
+    clock, notes, there = BootClock(), list[str](), out.exists()
     try:
         # The reflector and the polls tell of every hiccup; here the last lines say what counts.
-        with _open(out) as stream, only_errors_logged():
-            tape = Tape(stream, now=clock.now)
+        with _Out(out) as file, only_errors_logged():
+            tape = Tape(file.empty, now=clock.now)
             recorder = Recorder(tape, sources, clock=clock, notes=notes)
             try:
                 with suppress(KeyboardInterrupt):
                     on_cluster(target, lambda api: recorder.run(api, target.namespace, seconds))
-            except Failure:
-                if not tape.lines:
+            finally:
+                if not tape.lines and not there:
                     out.unlink()  # nothing is in it, and it would stop the next attempt
-                raise
     except OSError as error:
         raise Failure(f"error: {out}: {error.strerror or error}", code=2) from error
     typer.echo("".join(f"note: {note}\n" for note in notes), nl=False)
@@ -102,19 +104,52 @@ def _sources(given: Given) -> Sources:
     return Sources(sources_of(cluster, folder), source)
 
 
-class Tape:
-    """Writes what happens to nodes, and what is said of them. ``now``: epoch seconds."""
+class _Out:
+    """The file that is written: opened at once, so that a bad path is told before all else."""
 
-    def __init__(self, stream: TextIO, *, now: Callable[[], float]) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Open it. Raises OSError."""
+        # To append: what is in it stays until `empty`, and "w" would have taken it away here.
+        self._file = self._closing.enter_context(self._path.open("ab"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write what is left. Raises OSError."""
+        self._closing.close()
+
+    def empty(self) -> TextIO:
+        """Take away what was in it, and return where to write. Raises OSError."""
+        if self._path.is_file():  # and no pipe or terminal
+            self._file.truncate(0)
+        packed = self._path.name.endswith(_GZIP)
+        binary = gzip.open(self._file, "wb") if packed else self._file  # noqa: SIM115 - as entered
+        return self._closing.enter_context(TextIOWrapper(binary, encoding="utf-8"))
+
+
+class Tape:
+    """Writes what happens to nodes, and what is said of them.
+
+    Args:
+        begin: called before the first line; returns where to write.
+        now: epoch seconds.
+    """
+
+    def __init__(self, begin: Callable[[], TextIO], *, now: Callable[[], float]) -> None:
         self.lines = 0
         self.names: set[str] = set()
-        self._stream = stream
+        self._begin = begin
+        self._stream: TextIO | None = None
         self._now = now
         self._start = self._flushed = now()
 
     def begin(self, nodes: int) -> None:
         """Write the first line."""
         self._start = self._now()
+        self._stream = self._begin()
         self._write(encode_header(self._start, nodes))
 
     def changed(self, old: Node | None, new: Node | None) -> None:
@@ -135,11 +170,12 @@ class Tape:
 
     def flush(self) -> None:
         """Bring to disk what was written, now and then: a packed file grows by each flush."""
-        if self._now() - self._flushed >= FLUSH_SECONDS:
+        if self._stream is not None and self._now() - self._flushed >= FLUSH_SECONDS:
             self._flushed = self._now()
             self._stream.flush()
 
     def _write(self, line: str) -> None:
+        assert self._stream is not None, "begin comes first"  # noqa: S101 - for the type checker
         self._stream.write(f"{line}\n")
         self.lines += 1
 
@@ -226,9 +262,3 @@ async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, Exception):
             raise result
-
-
-def _open(path: Path) -> TextIO:
-    if path.name.endswith(_GZIP):
-        return gzip.open(path, "wt", encoding="utf-8")
-    return path.open("w", encoding="utf-8")

@@ -216,8 +216,9 @@ def test_what_alerts_and_queries_said_is_recorded_and_replayed(
     site.policy("hot", when=[{"query": {"promql": naming(hot), "interval": "1s"}}])
     pair.fire(alertname="Watchdog")
     out = tmp_path / "day.jsonl"
+    out.write_text("of yesterday\n")
     kubeconfig = str(site.cluster.kubeconfig_for(site.token))
-    flags = ["--out", str(out), *files(site), "--kubeconfig", kubeconfig]
+    flags = ["--out", str(out), "--force", *files(site), "--kubeconfig", kubeconfig]
 
     def recorded(text: str) -> Callable[[], bool]:
         return lambda: out.exists() and text in out.read_text("utf-8")

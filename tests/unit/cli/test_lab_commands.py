@@ -346,3 +346,19 @@ def test_a_recording_that_never_began_leaves_no_file(tmp_path: Path, folder: Pat
     assert (code, out.exists()) == (2, False)
     assert "there is no such file or folder" in output
     assert folder.exists()
+
+
+@pytest.mark.parametrize("name", ["old.jsonl", "old.jsonl.gz"])
+def test_a_recording_that_never_began_leaves_the_old_one(tmp_path: Path, name: str) -> None:
+    out, kubeconfig = tmp_path / name, tmp_path / "config"
+    out.write_bytes(b"the recording of the day when it happened")
+    kubeconfig.write_text("{}")
+    code, output = call("record", "--out", out, "--force", "--kubeconfig", kubeconfig)
+    assert (code, out.read_bytes()) == (1, b"the recording of the day when it happened"), output
+
+
+def test_what_cannot_be_written_is_told_before_a_cluster_is_asked(tmp_path: Path) -> None:
+    out = tmp_path / "nowhere" / "new.jsonl"
+    code, output = call("record", "--out", out, "--kubeconfig", tmp_path / "none")
+    assert code == 2
+    assert "No such file or directory" in output

@@ -24,6 +24,14 @@ class SignalMetrics:
             ["code"],
             registry=registry,
         )
+        self.webhook_dropped = Counter(
+            "webhook_connections_dropped",
+            "Connections to the webhook that were dropped, by reason: header (no request within"
+            " 10 s, TLS handshake included), idle (its answer was not taken within 75 s), crowd"
+            " (it had waited longest of 256).",
+            ["reason"],
+            registry=registry,
+        )
         self.alerts_received = Counter(
             "alerts_received",
             "Alerts in accepted calls of the webhook, by status (firing, resolved).",
@@ -74,3 +82,7 @@ class SignalMetrics:
         self.webhook_requests.labels(str(code)).inc()
         self.alerts_received.labels("firing").inc(firing)
         self.alerts_received.labels("resolved").inc(resolved)
+
+    def connection_dropped(self, reason: str) -> None:
+        """Count a connection to the webhook that was dropped."""
+        self.webhook_dropped.labels(reason).inc()

@@ -20,6 +20,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import structlog
@@ -37,6 +38,17 @@ SAY_SECONDS: Final = 60.0
 _BACKLOG: Final = 128
 
 
+class Dropped(StrEnum):
+    """Why a connection was dropped."""
+
+    HEADER = "header"
+    """Its first request did not come in time."""
+    IDLE = "idle"
+    """Its answer was not taken in time. Who has it, and asks no more, goes by aiohttp's timer."""
+    CROWD = "crowd"
+    """It had waited longest, and there was no room for one more."""
+
+
 class Patience(NamedTuple):
     """How long connections may wait, in seconds, and how many of them.
 
@@ -51,9 +63,13 @@ class Patience(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Guest:
-    """One connection. ``until``: when it is dropped; None while it does not wait."""
+    """One connection.
+
+    ``until``: when it is dropped; None while it does not wait. ``late``: why it is, then.
+    """
 
     until: float | None
+    late: Dropped = Dropped.HEADER
     entering: asyncio.Task[None] | None = None
     transport: asyncio.Transport | None = None
 
@@ -77,9 +93,7 @@ class Door:
         protocol: makes what serves one connection.
         tls: None for plain TCP.
         patience: how long a connection may wait, and how many may.
-
-    Attributes:
-        dropped: how many were, for being slow or too many.
+        on_drop: told of each connection that is dropped, for being slow or too many.
     """
 
     def __init__(
@@ -88,17 +102,18 @@ class Door:
         *,
         tls: ssl.SSLContext | None = None,
         patience: Patience,
+        on_drop: Callable[[Dropped], None],
     ) -> None:
-        self.dropped = 0
         self._protocol = protocol
         self._tls = tls
         self._patience = patience
+        self._on_drop = on_drop
         self._guests: dict[_Guest, None] = {}
         """All that are connected; those that wait in the order in which they began to."""
         self._by: dict[asyncio.BaseProtocol, _Guest] = {}
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._said, self._say_at = 0, 0.0
+        self._unsaid, self._say_at = 0, 0.0
 
     async def open(self, host: str, port: int) -> int:
         """Listen, and return the port; `host` "" means every address. Raises OSError."""
@@ -131,6 +146,7 @@ class Door:
         """Take in that it was answered: from now on the connection waits for the next."""
         guest = self._by.get(protocol)
         if guest is not None and guest in self._guests:
+            guest.late = Dropped.IDLE
             self._wait(guest, self._patience.idle)
 
     # -- coming in ---------------------------------------------------------------------------
@@ -202,7 +218,7 @@ class Door:
         if self._waiting() == before:
             longest = next((one for one in self._guests if one.until is not None), None)
             if longest is not None:
-                self._drop(longest)
+                self._drop(longest, Dropped.CROWD)
 
     def _forget(self) -> None:
         for guest in [one for one in self._guests if one.gone]:
@@ -210,10 +226,11 @@ class Door:
         for protocol in [key for key, one in self._by.items() if one not in self._guests]:
             del self._by[protocol]
 
-    def _drop(self, guest: _Guest) -> None:
-        self.dropped += 1
+    def _drop(self, guest: _Guest, why: Dropped) -> None:
+        self._unsaid += 1
         del self._guests[guest]
         guest.drop()
+        self._on_drop(why)
 
     async def _sweep(self) -> None:
         """Drop who has waited for too long, and say now and then how many were dropped."""
@@ -224,8 +241,8 @@ class Door:
             self._forget()
             for guest in [one for one in self._guests if one.until is not None]:
                 if guest.until is not None and guest.until <= now:
-                    self._drop(guest)
-            if self.dropped > self._said and now >= self._say_at:
-                count, self._said = self.dropped - self._said, self.dropped
+                    self._drop(guest, guest.late)
+            if self._unsaid and now >= self._say_at:
+                count, self._unsaid = self._unsaid, 0
                 self._say_at = now + SAY_SECONDS
                 _log.warning("slow_connections_dropped", count=count, waiting=self._waiting())

@@ -40,7 +40,7 @@ async def webhook(
         port: 0 for any free one.
         feeds: take the alerts.
         ready: what keeps this replica from accepting any, by name.
-        observer: counts calls.
+        observer: counts calls, and connections that were dropped.
 
     Raises:
         ListenError: the address cannot be listened on.
@@ -65,7 +65,8 @@ async def webhook(
         observer=observer,
     )
     context = None if tls is None else tls.context
-    async with Server(app, host=host, port=port, tls=context, flag=FLAG) as server:
+    dropped = observer.connection_dropped
+    async with Server(app, host=host, port=port, tls=context, flag=FLAG, on_drop=dropped) as server:
         following = None if tls is None else asyncio.create_task(tls.follow())
         try:
             yield server.port

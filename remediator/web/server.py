@@ -21,7 +21,7 @@ from typing import Final, Self
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from remediator.web.door import Door, Patience
+from remediator.web.door import Door, Dropped, Patience
 
 
 Check = Callable[[], str]
@@ -78,6 +78,7 @@ class Server:
         tls: None for plain HTTP.
         flag: by which the address was chosen, for errors.
         patience: with connections that only wait.
+        on_drop: told of each of them that was dropped.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         flag: str = "--listen",
         patience: Patience = PATIENCE,
+        on_drop: Callable[[Dropped], None] = lambda _: None,
     ) -> None:
         self.host = host
         self.port = port
@@ -101,7 +103,7 @@ class Server:
             shutdown_timeout=_SHUTDOWN_SECONDS,
             keepalive_timeout=patience.idle,
         )
-        self._door = Door(self._protocol, tls=tls, patience=patience)
+        self._door = Door(self._protocol, tls=tls, patience=patience, on_drop=on_drop)
 
     async def __aenter__(self) -> Self:
         """Listen. Raises ListenError."""

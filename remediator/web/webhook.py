@@ -50,6 +50,9 @@ class CallObserver(Protocol):
     def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:
         """A call was answered."""
 
+    def connection_dropped(self, reason: str) -> None:
+        """A connection was dropped for being slow, or one too many."""
+
 
 class Token:
     """A bearer token in a file, compared in constant time.

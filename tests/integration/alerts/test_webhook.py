@@ -93,13 +93,14 @@ def test_a_crowd_that_only_holds_on_keeps_no_alertmanager_out(
     site.config(alertmanagers=[main(pair, **SLOW)], webhook=hook.spec)
     site.policy("fallen", when=[{"alert": {"name": ALERT}}])
     faulty = site.node()
-    run(webhook_listen=hook.listen)
+    replica = run(webhook_listen=hook.listen)
     site.wait(lambda: not _trouble(site), "a good poll of both peers")
     with ExitStack() as crowd:
         slow = [_half_a_header(hook, crowd) for _ in range(2 * Patience().most)]
         pair.fire(alertname=ALERT, node=faulty)
         site.wait(lambda: site.cordoned(faulty), "cordon")
         assert _gone(slow[0]), "who has waited longest made room"
+        assert 'webhook_connections_dropped_total{reason="crowd"}' in _metrics(replica)
 
 
 def _half_a_header(hook: Hook, crowd: ExitStack) -> socket.socket:

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from remediator.policy.sources import WebhookTls
-from remediator.web.door import Patience
+from remediator.web.door import Dropped, Patience
 from remediator.web.server import Server
 from remediator.web.tls import ReloadingTls
 from testbed.certificates import make_certificates
@@ -25,7 +25,12 @@ Slow = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def serving(patience: Patience, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving(
+    patience: Patience,
+    *,
+    tls: ssl.SSLContext | None = None,
+    on_drop: Callable[[Dropped], None] = lambda _: None,
+) -> AsyncIterator[int]:
     """Echo what is posted to ``/``; give the port."""
 
     async def echo(request: web.Request) -> web.Response:
@@ -33,7 +38,9 @@ async def serving(patience: Patience, *, tls: ssl.SSLContext | None = None) -> A
 
     app = web.Application()
     app.router.add_post("/", echo)
-    async with Server(app, host="127.0.0.1", port=0, tls=tls, patience=patience) as server:
+    async with Server(
+        app, host="127.0.0.1", port=0, tls=tls, patience=patience, on_drop=on_drop
+    ) as server:
         yield server.port
 
 
@@ -94,12 +101,15 @@ def both_sides(certificates: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 async def test_a_crowd_of_slow_headers_keeps_nobody_out(
     crowd: Callable[[int, int], Awaitable[list[Slow]]],
 ) -> None:
-    async with serving(LONG) as port:
+    dropped: list[str] = []
+    async with serving(LONG, on_drop=dropped.append) as port:
         for _ in range(3):
             slow = await crowd(port, 3 * MOST)
             assert await post(port, b"alert") == b"alert"
             for one in slow[: 2 * MOST]:
                 await ended(one)  # who has waited longest makes room
+    assert len(dropped) >= 6 * MOST
+    assert set(dropped) == {"crowd"}
 
 
 async def test_a_crowd_that_never_shakes_hands_keeps_nobody_out(
@@ -124,11 +134,15 @@ async def test_who_never_comes_to_the_point_is_dropped(
     both_sides: tuple[ssl.SSLContext, ssl.SSLContext], says: bytes, *, secure: bool
 ) -> None:
     tls = both_sides[0] if secure else None
-    async with serving(Patience(header=0.2, idle=60.0, most=MOST), tls=tls) as port:
+    dropped: list[str] = []
+    patience = Patience(header=0.2, idle=60.0, most=MOST)
+    async with serving(patience, tls=tls, on_drop=dropped.append) as port:
         one = await asyncio.open_connection("127.0.0.1", port)
         one[1].write(says)
         await ended(one)
         one[1].transport.abort()
+    nonsense = says == (b"POST / HTTP/1.1\r\n" if secure else b"\x16\x03")  # answered at once
+    assert dropped == ([] if nonsense else ["header"])
 
 
 async def test_a_header_that_trickles_in_is_dropped_all_the_same() -> None:
@@ -180,6 +194,21 @@ async def test_a_kept_connection_is_dropped_after_its_time() -> None:
         kept[1].write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")
         await ended(kept)
         kept[1].transport.abort()
+
+
+async def test_who_does_not_take_his_answers_is_dropped_and_counted() -> None:
+    dropped: asyncio.Queue[str] = asyncio.Queue()
+    patience = Patience(header=60.0, idle=0.2, most=MOST)
+    async with serving(patience, on_drop=dropped.put_nowait) as port:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", port
+        )  # reads no more than its buffer
+        body = bytes(1_000_000)
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        for _ in range(24):  # more than the kernel's buffers hold
+            writer.write(head + body)
+        assert await asyncio.wait_for(dropped.get(), 20) == "idle"
+        writer.transport.abort()
 
 
 async def test_it_closes_while_callers_are_still_at_the_door(

@@ -48,6 +48,9 @@ class Desk:
         del firing, resolved
         self.codes.append(code)
 
+    def connection_dropped(self, reason: str) -> None:
+        raise AssertionError(reason)  # the door's, and not the application's
+
 
 @pytest.fixture
 def desk() -> Desk:

@@ -7,13 +7,19 @@ from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts, entries
-from remediator.policy.model import RecoverWhen, RemediationPolicy
+from remediator.policy.model import Breaker, RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
 from remediator.policy.quantities import Amount, format_duration
 from remediator.policy.templates import ReadTemplate
 
 
-EVERYTHING: Final = 100
+MOST: Final = 50
+"""Percent; a limit above it is none: it binds when most of the nodes are gone already."""
+SHORTEST_WINDOW: Final = 60.0
+"""Seconds; agents, scrapes and polls do not bring a storm's nodes at one time."""
+MOST_NODES: Final = 100
+"""Nodes that a storm takes unheeded are rather fewer; big fleets have the percentage."""
+NODE_NAME: Final = "kubernetes.io/hostname"
 QUICK_RECOVERY: Final = 60.0
 """Seconds; below that a signal that comes and goes takes the node out and back all day."""
 LONG: Final = 86400.0
@@ -24,24 +30,25 @@ MANY_ATTEMPTS: Final = 10
 
 def _unbounded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     own = policy.spec.limits.budget
-    if own is None or not disrupts(policy) or not _is_everything(own.max_unavailable):
+    if own is None or not disrupts(policy) or not _is_most(own.max_unavailable):
         return
     cluster = context.cluster
     others = cluster.budgets if cluster is not None else ()
-    if any(not _is_everything(one.max_unavailable) for one in others):
+    if any(not _is_most(one.max_unavailable) for one in others):
         return  # all must allow, and one of them binds
     yield Hit(
         ("spec", "limits", "budget", "maxUnavailable"),
-        "100% of the nodes may be taken out of service at once: it takes the default's place",
+        f"{own.max_unavailable.value}% of the nodes may be taken out of service at once: it takes "
+        "the default's place",
         "write 10%, or leave the budget out for the default (1 per pool, 10% of the cluster)",
     )
 
 
 def _unbounded_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
-    if cluster.budgets and all(_is_everything(one.max_unavailable) for one in cluster.budgets):
+    if cluster.budgets and all(_is_most(one.max_unavailable) for one in cluster.budgets):
         yield Hit(
             ("spec", "budgets"),
-            "every budget is 100%: all nodes may be taken out of service at once",
+            f"every budget is above {MOST}%: most nodes may be taken out of service at once",
             "write a share, or leave budgets out for the default (1 per pool, 10% of the cluster)",
         )
 
@@ -68,27 +75,58 @@ def _nothing_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) ->
 
 def _deaf_breaker(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     breaker = policy.spec.limits.breaker
-    if breaker is not None and disrupts(policy) and breaker.percent == EVERYTHING:
-        yield Hit(
-            ("spec", "limits", "breaker", "percent"),
-            "a breaker at 100% never opens",
-            "write 20, or leave it out",
-        )
+    if breaker is not None and disrupts(policy):
+        yield from _deaf(breaker, ("spec", "limits", "breaker"))
 
 
 def _deaf_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
-    if cluster.breaker.percent == EVERYTHING:
+    yield from _deaf(cluster.breaker, ("spec", "breaker"))
+    yield from _deaf_share(cluster.sanity.percent, ("spec", "sanity", "percent"))
+    yield from _deaf_number(cluster.sanity.min_agents, ("spec", "sanity", "minAgents"), usual=2)
+
+
+def _deaf(breaker: Breaker, at: Location) -> Iterator[Hit]:
+    yield from _deaf_share(breaker.percent, (*at, "percent"))
+    yield from _deaf_number(breaker.min_nodes, (*at, "minNodes"), usual=3)
+    if breaker.window < SHORTEST_WINDOW:
         yield Hit(
-            ("spec", "breaker", "percent"),
-            "a breaker at 100% never opens: of no source, and of no policy without its own",
-            "write 20, or leave it out",
+            (*at, "window"),
+            f"nodes of one storm are not all seen within {format_duration(breaker.window)}",
+            "write 5m, or leave it out",
         )
-    if cluster.sanity.percent == EVERYTHING:
+
+
+def _deaf_share(percent: int, at: Location) -> Iterator[Hit]:
+    if percent > MOST:
+        why = f"up to {percent}% of the nodes may be wrong before the signal is doubted"
+        yield Hit(at, why, "write 20, or leave it out")
+
+
+def _deaf_number(nodes: int, at: Location, *, usual: int) -> Iterator[Hit]:
+    if nodes > MOST_NODES:
+        why = f"so long as {nodes} nodes or fewer are wrong, the signal is never doubted"
+        yield Hit(at, why, f"write {usual}, or leave it out: the percentage grows with the fleet")
+
+
+def _everywhere_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
+    if not cluster.gpu_nodes.match_labels and not cluster.gpu_nodes.match_expressions:
         yield Hit(
-            ("spec", "sanity", "percent"),
-            "at 100% agents are believed until the last one is silent",
-            "write 20, or leave it out",
+            ("spec", "gpuNodes"),
+            "every node is taken for a GPU node: percentages count those without a GPU, too",
+            'write matchLabels: {nvidia.com/gpu.present: "true"}, or leave it out',
         )
+
+
+def _lone_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
+    keys = [(("spec", "pools", "labels", at), key) for at, key in enumerate(cluster.pools.labels)]
+    for at, key in (*keys, (("spec", "zones", "label"), cluster.zones.label)):
+        if key == NODE_NAME:
+            yield Hit(
+                at,
+                f"{key} is another on each node: every node is a group of its own, and no budget "
+                "or rate of a group ever binds",
+                "write a label that nodes share",
+            )
 
 
 def _hasty_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
@@ -142,15 +180,15 @@ def _endless(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         )
 
 
-def _is_everything(amount: Amount) -> bool:
-    return amount.percent and amount.value >= EVERYTHING
+def _is_most(amount: Amount) -> bool:
+    return amount.percent and amount.value > MOST
 
 
 RULES: Final = (
     Rule(
         "unbounded-budget",
         Severity.WARNING,
-        "A budget of 100%, and no other that binds.",
+        "A budget of more than half of the nodes, and no other that binds.",
         "A budget of its own takes the place of the default one. A wrong signal then takes every "
         "node; only rate and breaker are left.",
         "Write a share, or leave the budget out.",
@@ -169,11 +207,29 @@ RULES: Final = (
     Rule(
         "deaf-breaker",
         Severity.WARNING,
-        "A breaker that never opens.",
+        "A breaker, or a `sanity`, that hardly ever doubts: above 50 % or 100 nodes, or a breaker "
+        "that counts less than a minute.",
         "When a driver's or exporter's update makes every node look bad, it is what stops it.",
-        "Write a share below 100.",
+        "Leave out what has a default.",
         _deaf_breaker,
         _deaf_config,
+    ),
+    Rule(
+        "every-node",
+        Severity.WARNING,
+        "`gpuNodes` that selects every node. Asked of RemediatorConfig.",
+        "Budgets and breakers in percent are of these nodes: in a cluster of 1,000 nodes, 50 of "
+        "them with GPUs, 10 % is all of the 50, and twice over.",
+        "Select the nodes that have GPUs. If all have, silence it.",
+        of_config=_everywhere_config,
+    ),
+    Rule(
+        "lone-groups",
+        Severity.WARNING,
+        "Pools or zones by a label that is another on each node. Asked of RemediatorConfig.",
+        "A group of one node always has its place left: one pool may go at once, node by node.",
+        "Write a label that nodes share.",
+        of_config=_lone_config,
     ),
     Rule(
         "short-settling",

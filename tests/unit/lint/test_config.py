@@ -28,18 +28,49 @@ def budgets(*amounts: int | str) -> dict[str, Any]:
 
 READ = {"mode": "Enforce", "alertsTo": ["oncall"], "channels": {"oncall": {"log": {}}}}
 EXAMPLES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "half of the nodes are left": ("unbounded-budget", budgets("51%"), budgets("50%")),
     "no budget binds": ("unbounded-budget", budgets("100%", "100%"), budgets("100%", "10%")),
     "a budget of no node": ("empty-budget", budgets("10%", 0), budgets("10%", 1)),
     "a budget of no share": ("empty-budget", budgets("0%"), budgets("1%")),
-    "a breaker that never opens": (
+    "a breaker that opens when most are bad": (
         "deaf-breaker",
-        {"breaker": {"percent": 100}},
-        {"breaker": {"percent": 99}},
+        {"breaker": {"percent": 51}},
+        {"breaker": {"percent": 50}},
     ),
-    "agents that are always believed": (
+    "a breaker that opens at more nodes than there are": (
         "deaf-breaker",
-        {"sanity": {"percent": 100}},
-        {"sanity": {"percent": 99}},
+        {"breaker": {"minNodes": 101}},
+        {"breaker": {"minNodes": 100}},
+    ),
+    "a breaker that never sees two nodes at once": (
+        "deaf-breaker",
+        {"breaker": {"window": "59s"}},
+        {"breaker": {"window": "1m"}},
+    ),
+    "agents that are believed when most are silent": (
+        "deaf-breaker",
+        {"sanity": {"percent": 51}},
+        {"sanity": {"percent": 50}},
+    ),
+    "agents that are believed when many are silent": (
+        "deaf-breaker",
+        {"sanity": {"minAgents": 101}},
+        {"sanity": {"minAgents": 100}},
+    ),
+    "nodes without a GPU are counted": (
+        "every-node",
+        {"gpuNodes": {}},
+        {"gpuNodes": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}},
+    ),
+    "each node is a pool": (
+        "lone-groups",
+        {"pools": {"labels": ["pool", "kubernetes.io/hostname"]}},
+        {"pools": {"labels": ["pool"]}},
+    ),
+    "each node is a zone": (
+        "lone-groups",
+        {"zones": {"label": "kubernetes.io/hostname"}},
+        {"zones": {"label": "rack"}},
     ),
     "a leader that acts at once": ("short-settling", {"settling": "0s"}, {"settling": "30s"}),
     "nobody is told": ("only-log", {"mode": "Enforce"}, READ),

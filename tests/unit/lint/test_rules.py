@@ -134,11 +134,11 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"steps": [CORDON, LOG, {"drain": {}}, LOG]},
     ),
     "kept-for-good": ({"recover": {"when": "never"}}, {"recover": {"when": "manual"}}),
-    "unbounded-budget": (budget("100%"), budget("50%")),
+    "unbounded-budget": (budget("51%"), budget("50%")),
     "empty-budget": (budget(0), budget(1)),
     "deaf-breaker": (
-        {"limits": {"breaker": {"percent": 100}}},
-        {"limits": {"breaker": {"percent": 99}}},
+        {"limits": {"breaker": {"percent": 51}}},
+        {"limits": {"breaker": {"percent": 50}}},
     ),
     "quick-recovery": ({"recover": {"for": "10s"}}, {"recover": {"for": "1m"}}),
     "odd-duration": ({"recover": {"for": "600h"}}, {"recover": {"for": "24h"}}),
@@ -190,7 +190,8 @@ def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> Non
 
 
 def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
-    elsewhere = {"shadowed-policy", "short-settling", *(one.id for one in templates.RULES)}
+    of_config = {"short-settling", "every-node", "lone-groups"}
+    elsewhere = {"shadowed-policy", *of_config, *(one.id for one in templates.RULES)}
     assert {one.id for one in RULES} == {*EXAMPLES, *elsewhere}
     assert len({one.id for one in RULES}) == len(RULES)
     assert all(one.says and one.why and one.fix for one in RULES)

@@ -188,13 +188,20 @@ class EventRecorder:
         except TimeoutError:
             self._drop(len(self._waiting))
 
+    def has_room(self, reason: str) -> bool:
+        """Tell whether a note of this reason would be taken now: for those that can wait."""
+        return self._tokens(reason) >= 1 and len(self._waiting) < self._capacity
+
     def _allowed(self, reason: str) -> bool:
         """Take one from the reason's token bucket."""
-        now = self._clock()
-        tokens, at = self._allowance.get(reason, (float(self._burst), now))
-        tokens = min(float(self._burst), tokens + (now - at) * self._rate)
-        self._allowance[reason] = (tokens - 1 if tokens >= 1 else tokens, now)
+        tokens = self._tokens(reason)
+        self._allowance[reason] = (tokens - 1 if tokens >= 1 else tokens, self._clock())
         return tokens >= 1
+
+    def _tokens(self, reason: str) -> float:
+        now, most = self._clock(), float(self._burst)
+        tokens, at = self._allowance.get(reason, (most, now))
+        return min(most, tokens + (now - at) * self._rate)
 
     async def _send(self, note: Note) -> None:
         name = note.name

@@ -23,19 +23,24 @@ from remediator.kube.events import EventRecorder, Home
 from remediator.kube.lease import NotLeading
 from remediator.policy.reload import PolicySet
 from remediator.record.audited import AuditedConditions, AuditedPods, audited
-from remediator.record.events import Events
+from remediator.record.events import Events, Reason
 from remediator.record.messages import MessageMemory
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import LedgerMemory, restore
 from remediator.record.status import STATUS_CONFIGMAP
-from remediator.signals.refused import News, words
+from remediator.signals.refused import News
 from remediator.term.closing import Closing, standing_of
 from remediator.term.control import Control
 from remediator.term.correspondence import correspond
 from remediator.term.leftovers import sweep_jobs
 from remediator.term.parts import Parts, make_parts
 from remediator.term.records import make_chronicle, make_policy_statuses
-from remediator.term.refused import names_no_node, refused_key, refused_message
+from remediator.term.refused import (
+    RefusalEvents,
+    names_no_node,
+    refused_key,
+    refused_message,
+)
 from remediator.term.resources import Resources
 from remediator.term.view import View
 from remediator.witness import Witness
@@ -71,6 +76,12 @@ class Term:
             instance=has.elector.identity,
         )
         self._events = Events(recorder=self._recorder)
+        self._refusals = RefusalEvents(
+            named=lambda: has.board.refused.named,
+            uid=lambda name: None if (facts := has.fleet.get(name)) is None else facts.uid,
+            has_room=lambda: self._recorder.has_room(Reason.SIGNAL_REFUSED),
+            events=self._events,
+        )
         self._chronicle = make_chronicle(has)
         self._view = View(has, real=self._real, virtual=self._virtual)
         self._publisher = StatusPublisher(configmaps=configmaps, build=self._view.status)
@@ -233,9 +244,9 @@ class Term:
 
     def _tell_refused(self, news: News) -> None:
         """Tell people of what a policy asks for, and nothing is done about: once."""
-        one, fleet = news.refused, self._has.fleet
-        known = {name: facts.uid for name in news.nodes if (facts := fleet.get(name)) is not None}
-        self._events.refused(known, words(one), key=" ".join(one.key))
+        one = news.refused
+        self._refusals.add(news)
+        self._refusals.tell()
         if self._parts is not None and names_no_node(one):
             self._parts.executor.send(refused_message(one, to=self._has.cluster.alerts_to))
 
@@ -252,10 +263,11 @@ class Term:
         return Closing(topics=self._topics, outbox=parts.outbox, standing=standing)
 
     async def _tick(self) -> None:
-        """Keep memory and status at most this far behind what guards and sources say."""
+        """Keep memory, status and Events at most this far behind what guards and sources say."""
         shown: object = None
         while True:
             self._memory.touch()
+            self._refusals.tell()
             nodes = self._has.nodes
             seen = None if nodes is None else (nodes.sees, len(nodes.unreadable))
             now = (self._has.board.revision, self._has.config_problem(), seen)

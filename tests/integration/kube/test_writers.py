@@ -150,6 +150,18 @@ async def test_events_that_waited_until_another_leads_are_not_sent(
     assert told == ["sent", "dropped", "dropped"]
 
 
+async def test_there_is_room_for_an_event_again_after_a_while(proxied: ApiClient) -> None:
+    now = [100.0]
+    recorder = EventRecorder(api=proxied, check=leading, burst=1, clock=lambda: now[0])
+    for seconds in (0.0, 1.0):
+        now[0] += seconds
+        assert recorder.has_room("Cordoned")
+        recorder.record(node="n", uid="u", kind="Normal", reason="Cordoned", message=str(now[0]))
+        assert not recorder.has_room("Cordoned")
+        assert recorder.has_room("Uncordoned")
+    assert recorder.dropped == 0
+
+
 async def test_events_never_block_nor_fail_who_records(
     proxy: FaultProxy, proxied: ApiClient
 ) -> None:
@@ -159,6 +171,7 @@ async def test_events_never_block_nor_fail_who_records(
             node=f"n{number}", uid=f"u{number}", kind="Normal", reason="Cordoned", message="m"
         )
     assert recorder.dropped == 7
+    assert not recorder.has_room("Cordoned")
 
     proxy.add(Answer(403, reason="Forbidden"), times=1)
     proxy.add(Answer(500), times=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -32,6 +33,17 @@ class Model(BaseModel):
         validate_by_name=False,
         validate_by_alias=True,
     )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values, without what was found out of the ones before.
+
+        Pydantic's copy takes the values of each ``cached_property`` along: a policy in another
+        mode would keep its version.
+        """
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 class LabelRequirement(Model):

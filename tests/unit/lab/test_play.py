@@ -179,6 +179,19 @@ PASSING: dict[str, tuple[str, str]] = {
           expect: {steps: [{step: job, at: 30m, result: timed-out}]}
         """,
     ),
+    "a policy that is set to dry-run does nothing more where it has begun": (
+        ("when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {wait: {for: 10m}}, {taint: {}}]"),
+        """
+        - name: t
+          timeline:
+            - {at: 5m, xid: {code: 79}}
+            - {at: 10m, policy: {policy: bus, mode: DryRun}}
+          expect:
+            messages: [{contains: policy bus is gone}]
+            nodes: [{at: 30m, cordoned: true, untainted: gpu-remediator.io/unhealthy}]
+          expectNot: {steps: [{step: taint}]}
+        """,
+    ),
     "another controller goes on where the first one stood": (
         BUS,
         """

@@ -25,9 +25,10 @@ from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.lab.foreign import cleaned
 from remediator.lab.said import Sayings
-from remediator.lab.tape import TapeError, decode
+from remediator.lab.tape import TapeError, decode, read_header
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.quantities import format_duration
 from remediator.record.control import CONTROL_CONFIGMAP, read_control
 from remediator.record.state import STATE_CONFIGMAP, STATE_KEY, decode_state
 from remediator.signals.glance import glance
@@ -93,16 +94,20 @@ def only_errors_logged() -> Iterator[None]:
 def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy]) -> Snapshot:
     nodes: dict[str, Node] = {}
     now = start = None
+    names, over = set[str](), True
     sayings = Sayings()
     try:
+        expected = read_header(next(read_lines(tape), "")).nodes
         for change in decode(read_lines(tape)):
             start = change.at if start is None else start
             if at is not None and change.at > start + at:
+                over = False
                 break
             now = change.at
             if change.said is not None:
                 sayings.take(change.said, change.at)
             elif change.node is not None:
+                names.add(change.name)
                 nodes[change.name] = cleaned(change.node)
             elif not change.blind:
                 nodes.pop(change.name, None)
@@ -110,13 +115,27 @@ def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy
         raise Failure(f"error: {tape}: {error}", code=BAD_INPUT) from error
     if now is None or start is None:
         raise Failure(f"error: {tape}: the recording holds no node", code=BAD_INPUT)
+    if at is not None and over and start + at > now:
+        raise Failure(
+            f"error: --at {format_duration(at)} is past the end of {tape}: its last line is"
+            f" {_length(now - start)} after its first; without --at its end is looked at",
+            code=BAD_INPUT,
+        )
+    notes = sayings.unrecorded(policies)
+    if len(names) < expected:
+        begun = f"the recording had seen {len(names)} of {expected} nodes by then"
+        notes = (*notes, f"{begun}: it was just beginning, look at a later time")
     return Snapshot(
         now=now if at is None else start + at,
         nodes=tuple(nodes.values()),
         policies=tuple(policies),
         sightings=sayings.sightings(),
-        notes=sayings.unrecorded(policies),
+        notes=notes,
     )
+
+
+def _length(seconds: float) -> str:
+    return format_duration(float(int(seconds)))
 
 
 async def _live(

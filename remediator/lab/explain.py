@@ -6,12 +6,12 @@ alone: a clause that is added to the language is explained here by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from remediator.decide.answer import Answer, Match
-from remediator.decide.facts import ClusterFacts, NodeFacts
+from remediator.decide.facts import OWN_CONDITIONS, ClusterFacts, ConditionFact, NodeFacts
 from remediator.decide.match import match, match_entry
 from remediator.decide.session import Session
 from remediator.decide.signal_clauses import PROMETHEUS, absence_proven, alertmanagers
@@ -100,7 +100,7 @@ def _entry(
                 yield from _entry((*at, key, index), one, facts, around, now, depth=depth + 1)
             continue
         alone = match_entry(When.model_construct(**{key: value}), facts, now, around)
-        why = _why(alone) or _instead(key, value, facts, around)
+        why = _why(alone) or _instead(key, value, facts, around, now)
         place, again = format_path((*at, key)), alone.next_look
         if key == "query" and alone.answer is Answer.PENDING and _once(value, facts):
             why, again = f"{why}; {_too_short(value)}", None
@@ -134,13 +134,14 @@ def _too_short(clause: QueryClause) -> str:
     return f"it would have to hold for {lasts}, and one look cannot tell"
 
 
-def _instead(key: str, value: Any, facts: NodeFacts, around: ClusterFacts) -> str:
+def _instead(key: str, value: Any, facts: NodeFacts, around: ClusterFacts, now: float) -> str:
     """Say what is there in place of what a clause asks for."""
     if key == "condition":
         found = facts.conditions.get(value.type)
         if found is None:
             return f"the node has no condition {value.type}"
-        return f"{found.type} is {found.status} ({found.reason})"
+        said = f"{found.type} is {found.status} ({found.reason})"
+        return said if found.fresh(now) else f"{said}; its agent {_silent([found], now)}"
     if key in {"xid", "sxid", "count"}:
         codes = sorted(
             {
@@ -152,12 +153,21 @@ def _instead(key: str, value: Any, facts: NodeFacts, around: ClusterFacts) -> st
             }
         )
         said = f"the agent reports {', '.join(codes)}" if codes else "the agent reports no code"
+        stated = [one for one in facts.conditions.values() if one.type in OWN_CONDITIONS]
+        if stated and not any(one.fresh(now) for one in stated):
+            return f"{said}, and {_silent(stated, now)}"
         return said if facts.faults or facts.conditions else "no agent reports anything"
     if key == "alert":
         names = sorted({one.name for one in facts.alerts})
         said = f"firing here: {', '.join(names)}" if names else "no alert names this node"
         return said + _unproven(value, around)
     return _unanswered(value, facts, around) if key == "query" else ""
+
+
+def _silent(stated: Iterable[ConditionFact], now: float) -> str:
+    """Say how long nothing has been heard of the agent, and that its last word is old."""
+    quiet = format_duration(float(int(now - max(one.seen for one in stated))))
+    return f"has been silent for {quiet}, so that proves nothing"
 
 
 def _unproven(clause: AlertClause, around: ClusterFacts) -> str:

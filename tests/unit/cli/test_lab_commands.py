@@ -223,6 +223,41 @@ def test_simulate_looks_at_a_recording_at_a_time(folder: Path, tape: Path) -> No
     assert "nothing would be done" in output
 
 
+def test_a_time_past_the_end_of_a_recording_is_refused(folder: Path, tape: Path) -> None:
+    flags = ("--policies", folder, "--recorded", tape, "--at")
+    for command in (("simulate",), ("policy", "explain", "gpu-1")):
+        code, output = call(*command, *flags, "36h")
+        assert code == 2
+        assert "--at 1d12h is past the end of" in output
+        assert "its last line is 1h55m after its first" in output
+    assert call("simulate", *flags, "1h55m")[0] == 0
+
+
+def test_a_time_when_a_recording_had_not_seen_all_nodes_yet_is_said(
+    folder: Path, tape: Path
+) -> None:
+    header, first, second, *rest = tape.read_text().splitlines()
+    later = second.replace('"t":0.0', '"t":0.5')
+    tape.write_text("\n".join([header, first, later, *rest]) + "\n")
+    flags = ("--policies", folder, "--recorded", tape, "--at")
+    said = "note: the recording had seen 1 of 2 nodes by then"
+    assert said in call("simulate", *flags, "0s")[1]
+    assert "had seen" not in call("simulate", *flags, "1s")[1]
+
+
+def test_a_silent_agent_is_said_where_it_reports_nothing(folder: Path, tape: Path) -> None:
+    """What it said last is no proof, and the clause cannot be told."""
+    begun = tape.read_text().splitlines()[:3]
+    end = json.dumps({"t": 3600.0, "node": "gpu-2", "set": {"labels": {"rack": "r1"}}})
+    tape.write_text("\n".join([*begun, end]) + "\n")
+    flags = ("--policies", folder, "--recorded", tape)
+    output = call("policy", "explain", "gpu-1", *flags)[1]
+    silent = "has been silent for 1h, so that proves nothing"
+    assert f"cannot be told: the agent reports no code, and {silent}" in output
+    assert f"cannot be told: GPULost is False (NoFault); its agent {silent}" in output
+    assert "silent for" not in call("policy", "explain", "gpu-1", *flags, "--at", "0s")[1]
+
+
 def test_simulate_as_written_respects_dry_run(folder: Path, tape: Path) -> None:
     flags = ("--policies", folder, "--recorded", tape, "--at", "30m", "--as-written")
     code, output = call("simulate", *flags, "-o", "json")

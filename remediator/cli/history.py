@@ -15,7 +15,7 @@ import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
-from remediator.cli.status import table
+from remediator.cli.status import shown, table
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
     AnnotationError,
@@ -116,7 +116,7 @@ def render_history(found: Found, *, now: float) -> str:
         lines += [line for one in found.objects for line in _whole(one, now)]
     else:
         lines += table([_TITLES, *(_row(one, now) for one in found.objects)])
-    return "\n".join([*lines, *_past(found, now)])
+    return shown([*lines, *_past(found, now)])
 
 
 def _row(one: CustomObject, now: float) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from remediator.cli.failure import Failure
-from remediator.cli.status import table
+from remediator.cli.status import shown, table
 from remediator.lab.agenda import LabError
 from remediator.lab.assumed import AssumptionError, assumptions, in_words
 from remediator.lab.compare import differing, figures, rows
@@ -70,8 +70,8 @@ def show_replay(
     if relied_on:
         typer.echo(f"assumed, see --assume: {in_words(relied_on)}")
     for note in dict.fromkeys(note for _, one in replays for note in one.notes):
-        typer.echo(f"note: {note}")
-    typer.echo("\n".join(table(rows(replays))))
+        typer.echo(shown([f"note: {note}"]))
+    typer.echo(shown(table(rows(replays))))
     if len(replays) > 1:
         found = differing(replays[0][1], replays[1][1])
         typer.echo("\nremediations of a node:" if found else "\nno node is remediated otherwise")
@@ -79,7 +79,7 @@ def show_replay(
     if verbose:
         for name, one in replays:
             typer.echo(f"\n{name}:")
-            typer.echo("\n".join(timeline_lines(one.timeline, one.start, limit=1000)))
+            typer.echo(shown(timeline_lines(one.timeline, one.start, limit=1000)))
 
 
 def read_cluster(config: Path | None) -> ClusterSpec:

@@ -91,7 +91,7 @@ def render_status(status: Status, *, now: float) -> str:
     """Return the status as people read it. `now` is seconds since the epoch, our clock."""
     lines = [*_head(status, now), *_guards(status, now), *_policies(status)]
     nodes = _nodes(status, now)
-    return "\n".join([*lines, "", *nodes] if nodes else lines)
+    return shown([*lines, "", *nodes] if nodes else lines)
 
 
 def _head(status: Status, now: float) -> Iterator[str]:
@@ -252,6 +252,14 @@ def _work(work: WorkStatus, now: float) -> str:
         return f"{work.action} suspended"
     left = f"{work.action} for {_span(now - work.since)}, {_span(work.deadline - now)} left"
     return f"{left}: {work.progress}" if work.progress else left
+
+
+def shown(lines: Iterable[str]) -> str:
+    """Return lines as a terminal may have them: each is one line, and none moves the cursor.
+
+    Much in them was written by others: names of alerts, reasons of conditions, people's words.
+    """
+    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -48,6 +48,16 @@ def test_a_frozen_node_says_why_and_what_ends_it() -> None:
     assert lines(nodes=(NodeStatus(node="n", phase="frozen", sentence=why),))[-1].endswith(why)
 
 
+def test_what_others_wrote_begins_no_line_and_moves_no_cursor() -> None:
+    alert = "alert Hot\x1b[2K\r\nn2  well\u2028\u202e\x9b"
+    told = lines(
+        nodes=(NodeStatus(node="n", phase="active", sentence="", faults=(alert,)),),
+        pause=PauseStatus(by="x", since="t", reason="a\nsettling: b", everything=False),
+    )
+    assert all(char.isprintable() for line in told for char in line)
+    assert not any(line.startswith(("n2", "settling")) for line in told)
+
+
 def test_a_stale_status_says_so_first() -> None:
     first = lines(time=NOW - 7200)[0]
     assert first.startswith("STALE: written 2h ago by pod-a")

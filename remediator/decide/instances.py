@@ -82,6 +82,15 @@ def speaker(instance: str) -> str:
     return rest.rpartition("=")[0] if kind == "condition" else ConditionType.XID_ERROR.value
 
 
+def code_of(instance: str) -> str:
+    """Return a code and its place, as in the reasons; "" of what is no code."""
+    kind, _, rest = instance.partition(":")
+    if kind not in CODE_NAMES:
+        return ""
+    number, _, where = rest.partition(":")
+    return f"{CODE_NAMES[FaultKind(kind)]} {number} on {where.rpartition(':')[0] or 'a GPU'}"
+
+
 def sources_of(instances: Iterable[str], facts: NodeFacts) -> tuple[str, ...]:
     """Return the sources that fault instances rest on, by the names that breakers have."""
     return tuple(sorted({one for one in (source_of(each, facts) for each in instances) if one}))

@@ -58,7 +58,7 @@ from remediator.decide.session import (
     Session,
 )
 from remediator.decide.steps import advance, record, resend
-from remediator.decide.untold import heard, tell_again
+from remediator.decide.untold import heard, tell_again, tell_joined, with_joined
 from remediator.decide.waits import use_up
 from remediator.decide.work import running, stop_work, under_way, works_of
 from remediator.policy.drain import OnRecovery
@@ -176,14 +176,14 @@ def _go_on(
     undo = False
     for held in session.holds:
         steps = parse_plan(held.plan)
-        hold = heard(record(session, held, steps, outcomes, draft.now), outcomes)
+        hold = heard(session, record(session, held, steps, outcomes, draft.now), outcomes)
         matched = look.matched.get(hold.policy)
         if matched is None:
             hold = orphaned(draft, session, hold, steps)
             kept.append(hold)
             session = _with(session, hold)
             continue
-        hold = _with_new_instances(hold, matched.match)
+        hold = with_joined(_with_new_instances(hold, matched.match), hold)
         where = _where(draft, hold, steps, matched.match, look.silenced)
         if where not in {Recovery.FAULTY, Recovery.FROZEN}:
             hold = stop_work(draft.now, hold, "the fault has cleared")
@@ -241,6 +241,7 @@ def _further(  # noqa: PLR0917 - what one hold is decided by
     outcomes: Mapping[str, Outcome],
 ) -> tuple[Session, PolicyHold]:
     """Run the steps of a hold whose fault is there, or may be."""
+    tell_joined(draft, session, hold)
     steps = parse_plan(hold.plan)
     session, hold = advance(
         draft,

@@ -124,6 +124,8 @@ class PolicyHold(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """What it began that takes capacity away, or works: ``cordon``, ``job/gpu-reset``."""
     untold: str = ""
     """Key of the message that its attempts are used up, until that is known to have arrived."""
+    joined: tuple[str, ...] = ()
+    """Faults that joined after people were told, in words, until they are known to have heard."""
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):

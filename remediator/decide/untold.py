@@ -1,9 +1,10 @@
-"""What people must hear where a step failed or automation ended: at least once, over any restart.
+"""What people must hear of a session under way: at least once, over any restart.
 
-The message's key is in the hold from the patch that makes it true until it is known to have
-arrived, or to be given up. Until then every decision sends it again, under that key, which the
-shell takes once. So it is said again by the next leader if the process died in between, and
-not a second time by the one after that.
+A step failed, automation ended, a further fault joined. What says so, mostly the message's key,
+is in the hold from the patch that makes it true until it is known to have arrived, or to be
+given up. Until then every decision sends it again, under that key, which the shell takes once. So
+it is said again by the next leader if the process died in between, and not a second time by the
+one after that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from remediator.decide.decision import Outcome, Urgency
 from remediator.decide.draft import Draft
+from remediator.decide.instances import code_of
 from remediator.decide.session import PolicyHold, Session, StepResult
 from remediator.policy.plan import Plan, parse_plan
 from remediator.policy.steps import OnFailure
@@ -65,6 +67,46 @@ def tell_escalated(
     )
 
 
+def with_joined(hold: PolicyHold, before: PolicyHold) -> PolicyHold:
+    """Remember which codes joined a hold since ``before``, if its people were told of it by then.
+
+    Were they not, their message is still to come and names these, too. A further alert or
+    condition joins in silence: its own source tells of it. So does a code again on its GPU.
+    """
+    steps = parse_plan(hold.plan).steps[: before.step]
+    if hold.instances == before.instances or not any(step.tells for step in steps):
+        return hold
+    known = {code_of(one) for one in before.instances}
+    new = (code_of(one) for one in hold.instances[len(before.instances) :])
+    joined = (said for said in new if said and said not in known)
+    return replace(hold, joined=tuple(dict.fromkeys((*hold.joined, *joined))))
+
+
+def tell_joined(draft: Draft, session: Session, hold: PolicyHold) -> None:
+    """Tell a policy's people of the faults that joined: no step of it will."""
+    if not hold.joined:
+        return
+    name = draft.facts.name
+    # With the patch that remembers it; once that is written, whether or not there is another.
+    known = draft.facts.session
+    before = known.hold(hold.policy) if isinstance(known, Session) else None
+    draft.tell(
+        _joined_key(session, hold),
+        f"{name}: {', '.join(hold.joined)} joined",
+        f"Policy {hold.policy} holds the node already: none of its steps begins anew, and the"
+        " node recovers when all its faults are over.",
+        kind="joined",
+        to=draft.channels(parse_plan(hold.plan)),
+        policy=hold.policy,
+        notice=before is not None and before.joined == hold.joined,
+    )
+
+
+def _joined_key(session: Session, hold: PolicyHold) -> str:
+    nth = f"/{hold.nth}" if hold.nth else ""
+    return f"{session.id}/{hold.policy}/joined{nth}/{len(hold.instances)}"
+
+
 def tell_again(draft: Draft, hold: PolicyHold, policy: Plan, attempt: int) -> None:
     """Say again what is not known to have arrived."""
     for one in hold.results:
@@ -74,8 +116,10 @@ def tell_again(draft: Draft, hold: PolicyHold, policy: Plan, attempt: int) -> No
         tell_escalated(draft, hold, policy, attempt, notice=True)
 
 
-def heard(hold: PolicyHold, outcomes: Mapping[str, Outcome]) -> PolicyHold:
+def heard(session: Session, hold: PolicyHold, outcomes: Mapping[str, Outcome]) -> PolicyHold:
     """Take in which of it arrived, or was given up."""
+    if hold.joined and _joined_key(session, hold) in outcomes:
+        hold = replace(hold, joined=())
     if hold.untold in outcomes:
         hold = replace(hold, untold="")
     if not any(one.untold in outcomes for one in hold.results):

@@ -28,6 +28,8 @@ _log = structlog.get_logger(__name__)
 
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
+TAKE_BACK_TRIES: Final = 6
+"""Within half a minute and what the requests take; of a Job that is still there then, the sweep takes care."""
 MAX_PROGRESS: Final = 700
 """Characters of a progress line: it is repeated in the status."""
 
@@ -159,10 +161,20 @@ class Works:
         if stops is None:
             return
         structlog.contextvars.bind_contextvars(**context_of(work))
-        try:
-            await stops.stop(work)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            _log.error("work_not_taken_back", key=work.key, node=work.node, error=str(error))
+        wait = FIRST_RETRY
+        for left in reversed(range(TAKE_BACK_TRIES)):
+            try:
+                await stops.stop(work)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+                last = not left or isinstance(error, NotLeading)
+                say = _log.error if last else _log.warning
+                say("work_not_taken_back", key=work.key, node=work.node, error=str(error))
+                if last:
+                    return
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LAST_RETRY)
+            else:
+                return
 
     def _came_to_rest(self, key: str, ending: asyncio.Task[None]) -> None:
         if self._ending.get(key) is ending:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from remediator.act.work import LAST_RETRY, Works
+from remediator.act.work import LAST_RETRY, TAKE_BACK_TRIES, Works
 from remediator.decide.decision import Outcome, Work
 from remediator.policy.steps import Step
 
@@ -103,6 +103,25 @@ async def test_what_is_not_wanted_is_cancelled_then_taken_back() -> None:
     assert bench.patient.stopped == ["s/p/1"]
     await asyncio.sleep(10.0)
     assert [one.key for one in bench.ended] == ["s/p/2"]
+
+
+@pytest.mark.parametrize(("refusals", "tries"), [(2, 3), (1000, TAKE_BACK_TRIES)])
+async def test_what_cannot_be_taken_back_is_tried_again_and_not_for_ever(
+    refusals: int, tries: int
+) -> None:
+    class Refused(Patient):
+        async def stop(self, work: Work) -> None:
+            await super().stop(work)
+            if len(self.stopped) <= refusals:
+                raise TimeoutError
+
+    patient = Refused()
+    works = Works(workers={"job": patient}, ended=lambda *_: None)
+    works.want("n1", [work()])
+    await asyncio.sleep(0.1)
+    works.want("n1", [])
+    await asyncio.sleep(3600.0)
+    assert len(patient.stopped) == tries
 
 
 @pytest.mark.parametrize("suspended", [False, True])

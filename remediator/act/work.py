@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
 TAKE_BACK_TRIES: Final = 6
-"""Within half a minute and what the requests take; of a Job that is still there then, the sweep takes care."""
+"""Half a minute and what the requests take; of a Job that is there then, the sweep takes care."""
 MAX_PROGRESS: Final = 700
 """Characters of a progress line: it is repeated in the status."""
 

@@ -167,6 +167,25 @@ def test_replay_compares_two_sets_of_policies(folder: Path, tape: Path, tmp_path
     assert again == found
 
 
+def test_the_replay_on_the_page_is_what_the_command_prints(
+    folder: Path, tape: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every row."""
+    head = f"{POLICY.partition('    - all:')[0]}"
+    monkeypatch.chdir(folder)
+    for name, steps in (
+        ("old", "[{cordon: {}}, {notify: {to: [log]}}]"),
+        ("new", "[{notify: {to: [log]}}, {approve: {}}, {cordon: {}}]"),
+    ):
+        (folder / name).mkdir()
+        (folder / name / "p.yaml").write_text(f"{head}  steps: {steps}\n")
+    code, output = call("replay", tape.name, "--policies", "old/", "--against", "new/")
+    assert code == 0
+    page = (ROOT / "docs" / "policies" / "simulate.md").read_text("utf-8")
+    shown = "\n".join(line.rstrip() for line in output.strip().splitlines())
+    assert f"$ remediator replay day.jsonl --policies old/ --against new/\n{shown}\n```" in page
+
+
 def test_replay_as_json_counts_capacity(folder: Path, tape: Path) -> None:
     code, output = call("replay", tape, "--policies", folder, "-o", "json")
     assert code == 0

@@ -16,8 +16,9 @@ from remediator.decide.requests import (
     encode_approvals,
 )
 from remediator.decide.session import AnnotationError, History, Owed, Remedy, Waiver, encode
-from remediator.decide.starts import Starts
+from remediator.decide.starts import MAX_STARTS, Starts
 from remediator.policy.model import BudgetPer
+from remediator.policy.quantities import Rate
 from tests.unit.decide.build import START, ledger, node
 
 
@@ -58,6 +59,31 @@ def test_starts_survive_with_their_times_and_a_change_is_told_once() -> None:
     assert starts.state()["cordon a "] == (START, START + 2.0)
     assert starts.state()["drain  bus"] == (START,)
     assert not starts.take_changed()
+
+
+def test_a_start_is_forgotten_with_its_time_or_its_work_and_each_is_a_change_to_save() -> None:
+    starts, rate = Starts(), Rate(2, 600.0)
+    starts.count("cordon", "a", ("", "bus"), "uid-1", START)
+    starts.count("cordon", "a", ("",), "uid-2", START + 1.0)
+    assert starts.take_changed()
+    assert starts.room("cordon", "a", "", rate, START + 599.0) == START + 600.0
+    assert starts.room("cordon", "a", "bus", rate, START + 599.0) is None
+    assert not starts.take_changed(), "to look changes nothing"
+
+    assert starts.room("cordon", "a", "", rate, START + 600.0) is None
+    assert starts.take_changed(), "it is over"
+    starts.undo("uid-2", START)
+    assert not starts.take_changed(), "it began at another time"
+    starts.undo("uid-2", START + 1.0)
+    assert starts.take_changed(), "it came to nothing"
+    assert starts.state() == {"cordon a bus": (START,)}
+
+
+def test_of_one_rate_so_many_starts_are_kept_also_of_those_taken_over() -> None:
+    starts = Starts()
+    starts.restore({"cordon a ": tuple(START + at for at in range(MAX_STARTS + 5))})
+    (kept,) = starts.state().values()
+    assert (len(kept), kept[0]) == (MAX_STARTS, START + 5)
 
 
 def test_what_the_ledger_remembers_another_one_takes_over() -> None:

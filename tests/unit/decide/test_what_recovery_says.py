@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from remediator.decide.decision import Hold, SendMessage
-from tests.unit.decide.build import START, Bench, node, policy, xid
+from remediator.decide.facts import ConditionFact
+from tests.unit.decide.build import START, Bench, condition, node, policy, xid
 
 
 def cordoned(**spec: Any) -> Bench:
@@ -64,3 +65,22 @@ def test_what_the_policy_sees_now_counts_beside_the_faults_it_began_with() -> No
     bench.fault()
     bench.one()
     assert not bench.cordoned()
+
+
+def test_another_s_word_must_be_newer_than_the_last_step_by_its_beginning_or_a_heartbeat() -> None:
+    """Of a node-problem-detector we know no heartbeat: a new status is one."""
+    kind = "KernelDeadlock"
+    for since, seen, undone in ((0.0, 0.0, False), (1.0, 1.0, True), (0.0, 60.0, True)):
+        bench = Bench(
+            policy(
+                when=[{"condition": {"type": kind, "status": "True"}}],
+                recover={"for": "0s"},
+            )
+        )
+        bench.see(node(conditions={kind: condition(kind, "True")}))
+        bench.one()
+        assert bench.cordoned()
+        fine = ConditionFact(kind, "False", "", "", since=START + since, seen=START + seen)
+        bench.change(conditions={kind: fine})
+        bench.one(seconds=120.0)
+        assert bench.cordoned() is not undone

@@ -127,13 +127,13 @@ def _travel(
     paths: Mapping[str, Place] | None = None,
     fault: Action | None = None,
 ) -> Outcome:
-    with _somewhere(plane, folder) as (site, proxy), Receiver() as receiver:
+    with somewhere(plane, folder) as (site, proxy), Receiver() as receiver:
         journey = JOURNEYS[name](site, receiver)
         if name in THEY_EXIST:
             path = f"/api/v1/namespaces/{site.cluster.namespace}/configmaps"
             for one in DOCUMENTS:
                 site.cluster.api.create(path, {"metadata": {"name": one}})
-        rules = {} if fault is None else _add(proxy, paths or {}, fault)
+        rules = {} if fault is None else add_rules(proxy, paths or {}, fault)
         replica = site.replica(server=proxy.url).start()
         try:
             journey.travel(lambda: None)
@@ -148,7 +148,7 @@ def _travel(
 
 
 @contextmanager
-def _somewhere(plane: ControlPlane, folder: Path) -> Iterator[tuple[Site, FaultProxy]]:
+def somewhere(plane: ControlPlane, folder: Path) -> Iterator[tuple[Site, FaultProxy]]:
     """A namespace of its own, and a proxy before the server."""
     unique = f"faults-{uuid.uuid4().hex[:8]}"
     cluster = Cluster(plane, namespace=unique, prefix=f"{unique}-")
@@ -160,7 +160,7 @@ def _somewhere(plane: ControlPlane, folder: Path) -> Iterator[tuple[Site, FaultP
         cluster.close()
 
 
-def _add(proxy: FaultProxy, paths: Mapping[str, Place], fault: Action) -> dict[str, Rule]:
+def add_rules(proxy: FaultProxy, paths: Mapping[str, Place], fault: Action) -> dict[str, Rule]:
     return {
         name: proxy.add(fault, method=path.method, path=path.target, body=path.body, times=1)
         for name, path in paths.items()

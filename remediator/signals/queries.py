@@ -192,9 +192,11 @@ class QueryBook:
         told, well = _numbers(answered.named), _numbers(answered.cleared or ())
         self._place((*told, *well), pods)
         named, refused = self._nodes(told, index)
-        cleared = self._nodes(well, index)[0]
-        silent = [_NO_NUMBER] * (len(answered.named) - len(told))
-        self.refused, self.has_result = (*refused, *silent), bool(told)
+        cleared, unclear = self._nodes(well, index)
+        refused += [_NO_NUMBER] * (len(answered.named) - len(told))
+        unclear += [_NO_NUMBER] * (len(answered.cleared or ()) - len(well))
+        of_cleared = (one._replace(why=f"in clearedBy: {one.why}") for one in unclear)
+        self.refused, self.has_result = (*refused, *of_cleared), bool(told)
         self.problem, self._fresh_until = "", at + self._lasts
         self.heard_at = at if self.heard_at is None else self.heard_at
         self.facts = {

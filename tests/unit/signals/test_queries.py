@@ -46,7 +46,10 @@ def test_series_without_a_number_say_nothing_and_are_counted(index: NodeIndex) -
     made.take(Answered(silent, silent, NOW), index, {})
     assert not made.facts
     assert made.result_at(NOW) is False, "no result, for an unless"
-    assert [one.reason for one in made.refused] == [Reason.NO_NUMBER] * 2
+    assert [one.reason for one in made.refused] == [Reason.NO_NUMBER] * 4
+    assert [one.why.startswith("in clearedBy: ") for one in made.refused] == [False] * 2 + [
+        True
+    ] * 2
     assert read([series("+Inf", node="n1")])[0].value == float("inf")
 
 
@@ -118,6 +121,13 @@ def test_the_node_of_kube_state_metrics_itself_is_never_meant(index: NodeIndex) 
     made.take(Answered((Sample({"node": "n1"}, 1.0),), None, 50.0), index, pods)
     assert made.facts.keys() == {"n1"}
     assert not made.wanted
+
+
+def test_a_series_of_cleared_by_that_names_no_node_is_refused_too(index: NodeIndex) -> None:
+    made = book()
+    made.take(Answered((), read([series(node="elsewhere"), series(node="n1")]), NOW), index, {})
+    assert [one.why for one in made.refused] == ["in clearedBy: node=elsewhere names no node"]
+    assert not made.facts["n1"].holds
 
 
 def test_two_labels_that_name_different_nodes_are_refused(index: NodeIndex) -> None:

@@ -161,18 +161,16 @@ class Works:
         if stops is None:
             return
         structlog.contextvars.bind_contextvars(**context_of(work))
-        wait = FIRST_RETRY
-        for left in reversed(range(TAKE_BACK_TRIES)):
+        for tried in range(1, TAKE_BACK_TRIES + 1):
             try:
                 await stops.stop(work)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                last = not left or isinstance(error, NotLeading)
+                last = tried == TAKE_BACK_TRIES or isinstance(error, NotLeading)
                 say = _log.error if last else _log.warning
                 say("work_not_taken_back", key=work.key, node=work.node, error=str(error))
                 if last:
                     return
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LAST_RETRY)
+                await asyncio.sleep(FIRST_RETRY * 2 ** (tried - 1))
             else:
                 return
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from node_agent.contract import ConditionType, FaultKind, Severity
+from node_agent.contract import ConditionType
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.core import Policies, decide
 from remediator.kube.objects import Node
@@ -27,6 +27,7 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from tests.property.cases import cases
 from tests.unit.engine.test_engine import World_
+from tests.unit.lab.build import faulty
 
 
 START: Final = 1_000_000.0
@@ -83,15 +84,7 @@ def after(node: Node, what: str, now: float) -> Node:
         node = on.with_condition(node, on.READY, "True", now=now)
     if not what.endswith("fault") or is_faulty(node):
         return node
-    fault = on.fault(
-        FaultKind.XID,
-        79,
-        severity=Severity.FATAL,
-        pci="0000:9b:00.0",
-        boot_id=node.boot_id,
-        now=now,
-    )
-    return on.with_fault(node, fault, now=now)
+    return faulty(node, now)
 
 
 def is_faulty(node: Node) -> bool:

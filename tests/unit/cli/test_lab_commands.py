@@ -9,11 +9,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from node_agent.contract import FaultKind, Severity
 from remediator.cli.root import app
-from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.tape import encode_change, encode_header
+from tests.unit.lab.build import faulty
 
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +65,7 @@ def tape(tmp_path: Path) -> Path:
             known = node
             node = on.beaten(node, now=START + at)
             if name == "gpu-1" and at == 600:
-                node = _faulty(node, START + at)
+                node = faulty(node, START + at)
             if name == "gpu-1" and at == 3600:
                 node = on.cleared(node, now=START + at)
             lines.append(encode_change(known, node, float(at)) or "")
@@ -74,18 +73,6 @@ def tape(tmp_path: Path) -> Path:
     path = tmp_path / "day.jsonl"
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def _faulty(node: Node, now: float) -> Node:
-    fault = on.fault(
-        FaultKind.XID,
-        79,
-        severity=Severity.FATAL,
-        pci="0000:9b:00.0",
-        boot_id=node.boot_id,
-        now=now,
-    )
-    return on.with_fault(node, fault, now=now)
 
 
 def call(*arguments: str | Path) -> tuple[int, str]:

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from node_agent.contract import FaultKind, Severity
 from remediator.cli.testing import run_file
-from remediator.kube.objects import Node
 from remediator.lab import nodes as on
 from remediator.lab.file import parse_tests
 from remediator.lab.replay import Replayed, replay
@@ -19,6 +17,7 @@ from remediator.lab.timeline import What
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.signals.board import AGENTS_SECONDS
+from tests.unit.lab.build import faulty
 
 
 START = 1_767_614_400.0
@@ -35,18 +34,6 @@ POLICY = RemediationPolicy.model_validate(
         "spec": {"when": [{"xid": {"codes": [79]}}], "steps": [{"cordon": {}}]},
     }
 )
-
-
-def faulty(node: Node, now: float) -> Node:
-    fault = on.fault(
-        FaultKind.XID,
-        79,
-        severity=Severity.FATAL,
-        pci="0000:9b:00.0",
-        boot_id=node.boot_id,
-        now=now,
-    )
-    return on.with_fault(node, fault, now=now)
 
 
 def tape(silent: int, *, of: int = 8) -> Iterable[Change]:

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from node_agent.contract import FaultKind, Severity
 from remediator.cli.root import app
 from remediator.kube.objects import Node
 from remediator.lab import nodes as on
@@ -26,6 +25,7 @@ from remediator.lab.timeline import What
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import format_duration
+from tests.unit.lab.build import faulty
 
 
 START = 1_767_614_400.0
@@ -42,18 +42,6 @@ def policy(*steps: Mapping[str, Any]) -> RemediationPolicy:
             "spec": {"when": [{"xid": {"codes": [79]}}], "steps": steps, "recover": {"for": "10m"}},
         }
     )
-
-
-def faulty(node: Node, now: float) -> Node:
-    fault = on.fault(
-        FaultKind.XID,
-        79,
-        severity=Severity.FATAL,
-        pci="0000:9b:00.0",
-        boot_id=node.boot_id,
-        now=now,
-    )
-    return on.with_fault(node, fault, now=now)
 
 
 def tape(edits: Mapping[int, Edit]) -> list[Change]:

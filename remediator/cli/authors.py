@@ -39,7 +39,10 @@ authors_app.add_typer(policy_app, name="policy")
 
 @policy_app.command("check")
 def policy_check(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE|DIR...", help="Policy files.")],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE|DIR...]", help="Policy files. None: --config alone."),
+    ] = None,
     *,
     config: Annotated[
         Path | None, typer.Option(help="RemediatorConfig file: also checked, with its channels.")
@@ -54,7 +57,7 @@ def policy_check(
     from remediator.cli.policies import check
 
     given = {"config": config, "rules": rule or (), "strict": strict, "output": format_of(output)}
-    guarded(check, paths, **given)
+    guarded(check, paths or [], **given)
 
 
 @policy_app.command("test")

@@ -33,11 +33,15 @@ def check(
 ) -> None:
     """Check files against the schema, then by the lint rules, and print every problem.
 
+    Without ``paths``, RemediatorConfig alone.
+
     Raises:
-        Failure: no such rule (2).
+        Failure: no such rule, or nothing to check (2).
         typer.Exit: something is wrong (2); with ``strict``, a warning is, too.
     """
     wanted = _rules(rules)
+    if not paths and config is None:
+        raise Failure("error: nothing to check: name policy files, or --config FILE", code=2)
     problems: list[Problem] = []
     files: Sequence[ParsedFile] = ()
     cluster: ClusterSpec | None = None
@@ -55,7 +59,7 @@ def check(
         files = load_files(paths)
     except PolicyError as error:
         problems += error.problems
-    if not files and not any(one.severity == Severity.ERROR for one in problems):
+    if paths and not files and not any(one.severity == Severity.ERROR for one in problems):
         message = "no policy file (*.yaml, *.yml) in here"
         problems += [Problem(file=str(path), message=message) for path in paths]
     problems += lint_files(files, cluster, wanted, templates=templates)
@@ -66,8 +70,7 @@ def check(
     else:
         _print(
             problems,
-            names,
-            len(files),
+            _checked(names, files) if paths else str(config),
             checked_channels=cluster is not None,
             strict=strict,
         )
@@ -149,10 +152,13 @@ def schema(kind: str) -> None:
     typer.echo(json.dumps(schema_of(kinds[kind]), indent=2))
 
 
+def _checked(names: Sequence[str], files: Sequence[ParsedFile]) -> str:
+    return f"{len(names)} policies in {len(files)} file{'s' * (len(files) != 1)}"
+
+
 def _print(
     problems: Sequence[Problem],
-    names: Sequence[str],
-    files: int,
+    checked: str,
     *,
     checked_channels: bool,
     strict: bool,
@@ -167,7 +173,7 @@ def _print(
         return
     warned = f", {warnings} warning{'s' * (warnings > 1)}" if warnings else ""
     verdict = "not ok, as --strict counts warnings" if warnings and strict else "ok"
-    typer.echo(f"{verdict}: {len(names)} policies in {files} file{'s' * (files != 1)}{warned}")
+    typer.echo(f"{verdict}: {checked}{warned}")
     if not checked_channels:
         typer.echo(
             "not checked: whether the channels exist, and what templates hold (give --config FILE)"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.lint import fleet, limits, names, steps, templates, when
+from remediator.policy.lint import fleet, limits, names, settings, steps, templates, when
 from remediator.policy.lint.rule import (
     IGNORE_ANNOTATION,
     Context,
@@ -38,6 +38,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
     *steps.RULES,
     *limits.RULES,
+    *settings.RULES,
     *names.RULES,
     *templates.RULES,
     *fleet.RULES,

@@ -15,16 +15,15 @@ from remediator.policy.templates import ReadTemplate
 
 MOST: Final = 50
 """Percent; a limit above it is none: it binds when most of the nodes are gone already."""
+MOST_IN_NUMBERS: Final = 1_000
+"""Nodes; a pool of so many GPU nodes is rare, and who has one writes a share."""
 SHORTEST_WINDOW: Final = 60.0
 """Seconds; agents, scrapes and polls do not bring a storm's nodes at one time."""
 MOST_NODES: Final = 100
 """Nodes that a storm takes unheeded are rather fewer; big fleets have the percentage."""
-NODE_NAME: Final = "kubernetes.io/hostname"
 QUICK_RECOVERY: Final = 60.0
 """Seconds; below that a signal that comes and goes takes the node out and back all day."""
 LONG: Final = 86400.0
-SHORTEST_SETTLING: Final = 30.0
-"""Seconds; in less, sources have not been asked twice."""
 MANY_ATTEMPTS: Final = 10
 
 
@@ -38,8 +37,8 @@ def _unbounded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
         return  # all must allow, and one of them binds
     yield Hit(
         ("spec", "limits", "budget", "maxUnavailable"),
-        f"{own.max_unavailable.value}% of the nodes may be taken out of service at once: it takes "
-        "the default's place",
+        f"{_share(own.max_unavailable)} may be taken out of service at once: it takes the "
+        "default's place",
         "write 10%, or leave the budget out for the default (1 per pool, 10% of the cluster)",
     )
 
@@ -48,7 +47,8 @@ def _unbounded_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) 
     if cluster.budgets and all(_is_most(one.max_unavailable) for one in cluster.budgets):
         yield Hit(
             ("spec", "budgets"),
-            f"every budget is above {MOST}%: most nodes may be taken out of service at once",
+            f"every budget is above {MOST}% or {MOST_IN_NUMBERS} nodes: most nodes may be taken "
+            "out of service at once",
             "write a share, or leave budgets out for the default (1 per pool, 10% of the cluster)",
         )
 
@@ -108,36 +108,6 @@ def _deaf_number(nodes: int, at: Location, *, usual: int) -> Iterator[Hit]:
         yield Hit(at, why, f"write {usual}, or leave it out: the percentage grows with the fleet")
 
 
-def _everywhere_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
-    if not cluster.gpu_nodes.match_labels and not cluster.gpu_nodes.match_expressions:
-        yield Hit(
-            ("spec", "gpuNodes"),
-            "every node is taken for a GPU node: percentages count those without a GPU, too",
-            'write matchLabels: {nvidia.com/gpu.present: "true"}, or leave it out',
-        )
-
-
-def _lone_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
-    keys = [(("spec", "pools", "labels", at), key) for at, key in enumerate(cluster.pools.labels)]
-    for at, key in (*keys, (("spec", "zones", "label"), cluster.zones.label)):
-        if key == NODE_NAME:
-            yield Hit(
-                at,
-                f"{key} is another on each node: every node is a group of its own, and no budget "
-                "or rate of a group ever binds",
-                "write a label that nodes share",
-            )
-
-
-def _hasty_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) -> Iterator[Hit]:
-    if cluster.settling < SHORTEST_SETTLING:
-        yield Hit(
-            ("spec", "settling"),
-            f"a new leader acts after {format_duration(cluster.settling)}, on first impressions",
-            "write 1m, or leave it out",
-        )
-
-
 def _flapping(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     recover = policy.spec.recover
     changes = any(step.disruptive for step in policy.spec.steps)
@@ -181,14 +151,18 @@ def _endless(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
 
 
 def _is_most(amount: Amount) -> bool:
-    return amount.percent and amount.value > MOST
+    return amount.value > (MOST if amount.percent else MOST_IN_NUMBERS)
+
+
+def _share(amount: Amount) -> str:
+    return f"{amount.value}% of the nodes" if amount.percent else f"{amount.value} nodes"
 
 
 RULES: Final = (
     Rule(
         "unbounded-budget",
         Severity.WARNING,
-        "A budget of more than half of the nodes, and no other that binds.",
+        "A budget of more than half of the nodes, or of more than 1,000, and no other that binds.",
         "A budget of its own takes the place of the default one. A wrong signal then takes every "
         "node; only rate and breaker are left.",
         "Write a share, or leave the budget out.",
@@ -213,32 +187,6 @@ RULES: Final = (
         "Leave out what has a default.",
         _deaf_breaker,
         _deaf_config,
-    ),
-    Rule(
-        "every-node",
-        Severity.WARNING,
-        "`gpuNodes` that selects every node. Asked of RemediatorConfig.",
-        "Budgets and breakers in percent are of these nodes: in a cluster of 1,000 nodes, 50 of "
-        "them with GPUs, 10 % is all of the 50, and twice over.",
-        "Select the nodes that have GPUs. If all have, silence it.",
-        of_config=_everywhere_config,
-    ),
-    Rule(
-        "lone-groups",
-        Severity.WARNING,
-        "Pools or zones by a label that is another on each node. Asked of RemediatorConfig.",
-        "A group of one node always has its place left: one pool may go at once, node by node.",
-        "Write a label that nodes share.",
-        of_config=_lone_config,
-    ),
-    Rule(
-        "short-settling",
-        Severity.WARNING,
-        "A `settling` of less than half a minute. Asked of RemediatorConfig.",
-        "A leader that has just begun has seen nothing twice: whom sources and agents speak of, "
-        "and what people did meanwhile, it is still learning.",
-        "Write 1m.",
-        of_config=_hasty_config,
     ),
     Rule(
         "quick-recovery",

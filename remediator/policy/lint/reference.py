@@ -35,7 +35,7 @@ not checked: whether the channels exist, and what templates hold (give --config 
 - `--rule ID`, which may be repeated, asks these rules only.
 - `--config FILE` gives the rules about channels, budgets and modes what they need to know. Some ask
   that file itself, too (a budget or a breaker in it holds for every policy), and the files of its
-  templates, which are read as the controller would.
+  templates, which are read as the controller would. Without policies, that file alone is asked.
 - A policy that means it says so, and `RemediatorConfig` likewise: `metadata.annotations`
   `gpu-remediator.io/lint-ignore: "late-notify, quick-recovery"`.
 

@@ -158,6 +158,28 @@ def test_check_asks_the_config_itself(tmp_path: Path, budget: str, code: int, sa
     assert (f"{config}:4:" in result.output) is bool(said)
 
 
+def test_check_of_the_config_alone(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    head = "apiVersion: gpu-remediator.io/v1alpha1\nkind: RemediatorConfig\n"
+    config.write_text(head)
+    arguments = ["policy", "check", "--config", str(config)]
+    assert runner.invoke(app, arguments).output == f"ok: {config}\n"
+    config.write_text(f"{head}spec: {{settling: 30d}}\n")
+    loose = runner.invoke(app, arguments)
+    assert loose.exit_code == 0
+    assert f"{config}:3:18: warning [long-settling]" in loose.output
+    assert loose.output.endswith(f"ok: {config}, 1 warning\n")
+    assert runner.invoke(app, [*arguments, "--strict"]).exit_code == 2
+    config.write_text(f"{head}spec: {{budgets: [{{maxUnavailable: 0}}]}}\n")
+    assert runner.invoke(app, arguments).exit_code == 2
+
+
+def test_check_without_any_file_says_what_to_name() -> None:
+    result = runner.invoke(app, ["policy", "check"])
+    assert result.exit_code == 2
+    assert "nothing to check: name policy files, or --config FILE" in result.output
+
+
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_check_of_nothing_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()

@@ -30,6 +30,7 @@ READ = {"mode": "Enforce", "alertsTo": ["oncall"], "channels": {"oncall": {"log"
 EXAMPLES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "half of the nodes are left": ("unbounded-budget", budgets("51%"), budgets("50%")),
     "no budget binds": ("unbounded-budget", budgets("100%", "100%"), budgets("100%", "10%")),
+    "a budget of more nodes than a pool has": ("unbounded-budget", budgets(1001), budgets(1000)),
     "a budget of no node": ("empty-budget", budgets("10%", 0), budgets("10%", 1)),
     "a budget of no share": ("empty-budget", budgets("0%"), budgets("1%")),
     "a breaker that opens when most are bad": (
@@ -73,6 +74,32 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"zones": {"label": "rack"}},
     ),
     "a leader that acts at once": ("short-settling", {"settling": "0s"}, {"settling": "30s"}),
+    "a leader that never begins": ("long-settling", {"settling": "30d"}, {"settling": "1h"}),
+    "a rate of more than a storm": (
+        "loose-rate",
+        {"rates": {"cordon": "101/1d"}},
+        {"rates": {"cordon": "100/1d"}},
+    ),
+    "a rate of one a second": (
+        "loose-rate",
+        {"rates": {"job": "1/1s"}},
+        {"rates": {"job": "10/1m"}},
+    ),
+    "nobody hears of what is held": (
+        "late-word",
+        {"tellHeldAfter": "100d"},
+        {"tellHeldAfter": "1d"},
+    ),
+    "records that nobody can read": (
+        "brief-records",
+        {"remediations": {"maxAge": "0s"}},
+        {"remediations": {"maxAge": "1h"}},
+    ),
+    "no records, and it is said": (
+        "brief-records",
+        {"remediations": {"maxAge": "59m"}},
+        {"remediations": {"maxAge": "0s", "keep": 0}},
+    ),
     "nobody is told": ("only-log", {"mode": "Enforce"}, READ),
     "nobody is told, on purpose, in dry-run": ("only-log", {"mode": "Enforce"}, {"mode": "DryRun"}),
 }
@@ -89,6 +116,23 @@ def test_a_rule_finds_its_example_and_not_the_config_put_right(case: str) -> Non
 def test_every_rule_that_asks_the_config_has_an_example() -> None:
     asked = {one.id for one in RULES if one.asks_config and one not in templates.RULES}
     assert asked == {rule for rule, _, _ in EXAMPLES.values()}
+
+
+def test_each_loose_rate_is_told_with_what_would_hold() -> None:
+    rates = {"cordon": "1000000/1m", "drain": "2/10m", "job": "60/1m"}
+    config = RemediatorConfig.model_validate(
+        {
+            "apiVersion": "gpu-remediator.io/v1alpha1",
+            "kind": "RemediatorConfig",
+            "spec": {"rates": rates},
+        }
+    )
+    told = {one.at[-1]: (one.message, one.fix) for one in lint_config(config)}
+    assert set(told) == {"cordon", "job"}
+    for action, usual in (("cordon", "10/10m"), ("job", "1/10m")):
+        message, fix = told[action]
+        assert message.startswith(f"{rates[action]} is more than")
+        assert fix.endswith(f"leave it out for {usual}")
 
 
 def test_the_defaults_are_clean() -> None:

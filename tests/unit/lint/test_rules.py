@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint, templates
+from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint, settings, templates
 from remediator.policy.lint.reference import reference
 from remediator.policy.lint.when import kept_labels
 from remediator.policy.load import load_policies
@@ -190,7 +190,7 @@ def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> Non
 
 
 def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
-    of_config = {"short-settling", "every-node", "lone-groups"}
+    of_config = {one.id for one in settings.RULES}
     elsewhere = {"shadowed-policy", *of_config, *(one.id for one in templates.RULES)}
     assert {one.id for one in RULES} == {*EXAMPLES, *elsewhere}
     assert len({one.id for one in RULES}) == len(RULES)
@@ -224,6 +224,9 @@ def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:
     bounded = ClusterSpec.model_validate({"budgets": [{"maxUnavailable": "10%"}]})
     assert "unbounded-budget" in found(policy(**budget("100%")), cluster=None)
     assert "unbounded-budget" not in found(policy(**budget("100%")), cluster=bounded)
+    assert "unbounded-budget" in found(policy(**budget(1_000_000)), cluster=None)
+    assert "unbounded-budget" not in found(policy(**budget(1_000_000)), cluster=bounded)
+    assert "unbounded-budget" not in found(policy(**budget(1_000)), cluster=None)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import msgspec
-import typer
 
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
 from remediator.cli.requests import POLL_SECONDS, session_of
+from remediator.cli.terminal import say
 from remediator.decide.requests import (
     APPROVAL_ANNOTATION,
     Approval,
@@ -62,7 +62,7 @@ def approve(target: Target, name: str, *, policy: str, expires: float, wait: flo
             f" of {what} stays until {given.expires}."
         )
 
-    typer.echo(on_cluster(target, work))
+    say(on_cluster(target, work))
 
 
 def waiting(node: Node, policy: str) -> tuple[Session, PolicyHold]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-import typer
-
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
 from remediator.cli.status import read_status
+from remediator.cli.terminal import say
 from remediator.decide.ledger import Pause
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
@@ -42,7 +41,7 @@ def pause(target: Target, *, everything: bool, reason: str) -> None:
         if everything
         else "new disruptive steps are stopped; recovery, undo and messages go on"
     )
-    typer.echo(f"paused: {scope}. `remediator resume` ends it.")
+    say(f"paused: {scope}. `remediator resume` ends it.")
 
 
 def resume(target: Target) -> None:
@@ -57,10 +56,10 @@ def resume(target: Target) -> None:
 
     before = on_cluster(target, work)
     if before is None:
-        typer.echo("there was no pause")
+        say("there was no pause")
     else:
         why = f" ({before.reason})" if before.reason else ""
-        typer.echo(f"resumed: the pause of {before.by} from {before.at}{why} has ended")
+        say(f"resumed: the pause of {before.by} from {before.at}{why} has ended")
 
 
 def reset_breaker(target: Target, *, source: str, keep: bool, reason: str) -> None:
@@ -82,16 +81,14 @@ def reset_breaker(target: Target, *, source: str, keep: bool, reason: str) -> No
         return any(one.open for one in status.breakers if one.source == source)
 
     if not on_cluster(target, work):
-        typer.echo(
-            f"asked for, but `remediator status` shows no open breaker {source}: nothing to close"
-        )
+        say(f"asked for, but `remediator status` shows no open breaker {source}: nothing to close")
         return
     then = (
         "nodes that match now are handled"
         if keep
         else "nodes that match now are left alone until their fault clears and returns"
     )
-    typer.echo(f"asked for: breaker {source} closes, {then}. See `remediator status`.")
+    say(f"asked for: breaker {source} closes, {then}. See `remediator status`.")
 
 
 async def _write(api: ApiClient, target: Target, data: Mapping[str, str | None]) -> None:

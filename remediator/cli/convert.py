@@ -27,4 +27,4 @@ def show_converted(kind: str, path: Path) -> None:
     except (ConvertError, UnicodeDecodeError) as error:
         raise Failure(f"error: {path}: {error}", code=2) from error
     except PolicyError as error:
-        raise Failure("\n".join(str(one) for one in error.problems), code=2) from error
+        raise Failure(*map(str, error.problems), code=2) from error

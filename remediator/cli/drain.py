@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-import typer
 from pydantic import ValidationError
 
 from remediator.act.drain.compose import make_drainer
@@ -24,6 +23,8 @@ from remediator.act.drain.report import Progress, line, lines
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.drain_left import read_node
 from remediator.cli.failure import Failure
+from remediator.cli.replay import failure_of
+from remediator.cli.terminal import say
 from remediator.kube.client import ApiClient
 from remediator.kube.codec import Codec, NodeNarrower, WireNode
 from remediator.kube.errors import ApiError, NotFound
@@ -76,12 +77,12 @@ def drain_node(target: Target, name: str, wanted: Wish) -> None:
         node = await read_node(api, name)
         if not node.unschedulable:
             await _cordon(api, node)
-            typer.echo(f"{name}: cordoned")
+            say(f"{name}: cordoned")
         return await _drain(api, node, wanted)
 
     end = on_cluster(target, work)
-    typer.echo(f"{name}: {'drained' if end.clean else 'done' if end.done else 'not drained'}")
-    typer.echo(end.note if end.done else "\n".join(lines(end.progress, time.time())))
+    said = [end.note] if end.done else lines(end.progress, time.time())
+    say(f"{name}: {'drained' if end.clean else 'done' if end.done else 'not drained'}", *said)
     if not end.done:
         raise Failure(f"error: {name} is not drained: {end.note}. It stays cordoned.")
 
@@ -91,7 +92,7 @@ def _drain_of(file: Path) -> dict[str, Any]:
     try:
         policies = load_policies([file])
     except PolicyError as error:
-        raise Failure(f"error: {error}", code=BAD_INPUT) from error
+        raise failure_of(error) from error
     found = [step.drain for one in policies for step in one.spec.steps if step.drain is not None]
     if len(found) != 1:
         raise Failure(f"error: {file} has {len(found)} drain steps, not one", code=BAD_INPUT)
@@ -108,7 +109,7 @@ async def _drain(api: ApiClient, node: Node, wanted: Wish) -> Ended:
         latest[0] = progress
         text = line(progress, time.time())
         if text != said[0]:
-            typer.echo(f"{node.name}: {text}")
+            say(f"{node.name}: {text}")
         said[0] = text
 
     async def look() -> None:

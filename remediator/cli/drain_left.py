@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-import typer
 from pydantic import ValidationError
 
 from remediator.act.drain.ahead import ahead
 from remediator.act.drain.report import Progress, lines
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
+from remediator.cli.terminal import say
 from remediator.decide.session import (
     SESSION_ANNOTATION,
     AnnotationError,
@@ -96,7 +96,7 @@ def show_left(target: Target, name: str, drain: Drain, *, follow: bool) -> None:
         now = time.time()
         progress, leaving = await _look(api, name, Followed(drain, now), Counted())
         text = [f"{name}: would evict {one}" for one in leaving]
-        typer.echo("\n".join([*text, *lines(progress, now)]))
+        say(*text, *lines(progress, now))
         return progress
 
     blockers = on_cluster(target, work).blockers
@@ -107,21 +107,21 @@ def show_left(target: Target, name: str, drain: Drain, *, follow: bool) -> None:
 
 async def _follow(api: ApiClient, name: str, drain: Drain) -> Progress:
     """Look again and again, until nothing is left or the session's drain has ended."""
-    counted, said = Counted(), ""
+    counted, said = Counted(), list[str]()
     by_hand = Followed(drain, time.time())
     before: Followed | None = None
     while True:
         node = await read_node(api, name)
         one = session_drain(node) or by_hand
         if before is not None and before.policy and one.policy != before.policy:
-            typer.echo(f"{name}: the drain of policy {before.policy} has ended{_end(node, before)}")
+            say(f"{name}: the drain of policy {before.policy} has ended{_end(node, before)}")
             return Progress()
         if before is None and one.policy:
-            typer.echo(f"{name}: as policy {one.policy} drains it")
+            say(f"{name}: as policy {one.policy} drains it")
         progress, _ = await _look(api, name, one, counted)
-        text = "\n".join(lines(progress, time.time()))
+        text = [*lines(progress, time.time())]
         if text != said:
-            typer.echo(text)
+            say(*text)
         said, before = text, one
         if not progress.left:
             return progress

@@ -6,6 +6,7 @@ last 24 hours is shown all the same.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
-from remediator.cli.status import shown, table
+from remediator.cli.terminal import shown, table
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
     AnnotationError,
@@ -55,7 +56,7 @@ def show_history(target: Target, node: str, *, output: str) -> None:
 
     found = on_cluster(target, work)
     if output == "json":
-        typer.echo(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=2))
+        typer.echo(json.dumps(msgspec.to_builtins(as_json(found)), indent=2))
     else:
         typer.echo(render_history(found, now=time.time()))
 

@@ -10,6 +10,7 @@ from typing import Final
 from remediator.act.channels import make_channels, open_session
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError, pack
 from remediator.cli.failure import Failure
+from remediator.cli.terminal import say
 from remediator.decide.decision import SendMessage, Urgency
 from remediator.log import configure_logging
 from remediator.policy.cluster import ClusterSpec
@@ -30,7 +31,7 @@ def send_test(name: str, *, config: Path | None, dry_run: bool) -> None:
     try:
         cluster = load_config(config) if config is not None else ClusterSpec()
     except PolicyError as error:
-        raise Failure(str(error), code=2) from None
+        raise Failure(*map(str, error.problems), code=2) from None
     known = {"log", *cluster.channels}
     if name not in known:
         raise Failure(
@@ -41,7 +42,7 @@ def send_test(name: str, *, config: Path | None, dry_run: bool) -> None:
     asyncio.run(_send(name, cluster, folder, dry_run=dry_run, failed=failed))
     if failed:
         raise Failure(f"{name} got it, in the built-in words: its template failed, see above")
-    print(f"{name} took the test message, and its end")
+    say(f"{name} took the test message, and its end")
 
 
 async def _send(

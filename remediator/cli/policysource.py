@@ -67,10 +67,8 @@ class PolicySource(NamedTuple):
         owners = {policy.name: file for policy, file in files}
         policies, problems = parse_objects(found, owners=owners, cluster=self.cluster)
         if not files and not policies:
-            said = "".join(f"\n{one}" for one in problems)
-            raise Failure(
-                f"error: no RemediationPolicy in namespace {namespace}{said}", code=BAD_INPUT
-            )
+            none = f"error: no RemediationPolicy in namespace {namespace}"
+            raise Failure(none, *map(str, problems), code=BAD_INPUT)
         return Found((*written, *policies), tuple(f"does not count: {one}" for one in problems))
 
     def _files(self) -> Sequence[tuple[RemediationPolicy, str]]:

@@ -13,13 +13,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TextIO
 
-import typer
-
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
 from remediator.cli.policysource import Found, PolicySource, policy_source
 from remediator.cli.replay import read_cluster
 from remediator.cli.snapshot import only_errors_logged
+from remediator.cli.terminal import say
 from remediator.clock import BootClock, Clock
 from remediator.kube.client import ApiClient, node_reflector
 from remediator.kube.objects import Node
@@ -88,8 +87,8 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
                     out.unlink()  # nothing is in it, and it would stop the next attempt
     except OSError as error:
         raise Failure(f"error: {out}: {error.strerror or error}", code=2) from error
-    typer.echo("".join(f"note: {note}\n" for note in notes), nl=False)
-    typer.echo(f"{out}: {tape.lines} lines of {len(tape.names)} nodes")
+    last = f"{out}: {tape.lines} lines of {len(tape.names)} nodes"
+    say(*(f"note: {note}" for note in notes), last)
 
 
 def _sources(given: Given) -> Sources:

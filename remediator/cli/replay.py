@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from remediator.cli.failure import Failure
-from remediator.cli.status import shown, table
+from remediator.cli.terminal import say, table
 from remediator.lab.agenda import LabError
 from remediator.lab.assumed import AssumptionError, assumptions, in_words
 from remediator.lab.compare import differing, figures, rows
@@ -23,7 +23,7 @@ from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.load import load_config, load_policies
 from remediator.policy.model import Mode, RemediationPolicy
-from remediator.policy.problems import PolicyError, render
+from remediator.policy.problems import PolicyError, rendered
 from remediator.policy.quantities import format_duration
 
 
@@ -65,21 +65,20 @@ def show_replay(
         return
     first = replays[0][1]
     lasted = format_duration(round(first.end - first.start))
-    typer.echo(f"{tape.name}: {first.nodes} nodes, {lasted}; policies as though enforced")
+    say(f"{tape.name}: {first.nodes} nodes, {lasted}; policies as though enforced")
     relied_on = {name: at for _, one in replays for name, at in one.assumed.items()}
     if relied_on:
-        typer.echo(f"assumed, see --assume: {in_words(relied_on)}")
+        say(f"assumed, see --assume: {in_words(relied_on)}")
     for note in dict.fromkeys(note for _, one in replays for note in one.notes):
-        typer.echo(shown([f"note: {note}"]))
-    typer.echo(shown(table(rows(replays))))
+        say(f"note: {note}")
+    say(*table(rows(replays)))
     if len(replays) > 1:
         found = differing(replays[0][1], replays[1][1])
-        typer.echo("\nremediations of a node:" if found else "\nno node is remediated otherwise")
-        typer.echo("\n".join(f"  {line}" for line in found))
+        say("", "remediations of a node:" if found else "no node is remediated otherwise")
+        say(*(f"  {line}" for line in found))
     if verbose:
         for name, one in replays:
-            typer.echo(f"\n{name}:")
-            typer.echo(shown(timeline_lines(one.timeline, one.start, limit=1000)))
+            say("", f"{name}:", *timeline_lines(one.timeline, one.start, limit=1000))
 
 
 def read_cluster(config: Path | None) -> ClusterSpec:
@@ -107,7 +106,7 @@ def read_policies(paths: Sequence[Path]) -> list[RemediationPolicy]:
 
 def failure_of(error: PolicyError) -> Failure:
     """Return problems of files as a failure of a command."""
-    return Failure("\n".join(render(one) for one in error.problems), code=BAD_INPUT)
+    return Failure(*(line for one in error.problems for line in rendered(one)), code=BAD_INPUT)
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 import msgspec
-import typer
 
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
+from remediator.cli.terminal import say
 from remediator.decide.requests import REQUEST_ANNOTATION, Request, Verb
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
@@ -60,7 +60,7 @@ def ask(target: Target, verb: str, name: str, *, reason: str, wait: float) -> No
             )
         return outcome(node, answered, wanted)
 
-    typer.echo(on_cluster(target, work))
+    say(on_cluster(target, work))
 
 
 def outcome(before: Node, after: Node, verb: Verb) -> str:

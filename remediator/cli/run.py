@@ -41,9 +41,8 @@ def run_controller(given: dict[str, str | None]) -> None:
     try:
         settings = load_settings(given)
     except SettingsError as error:
-        raise Failure(
-            "\n".join(f"error: {line}" for line in str(error).splitlines()), code=2
-        ) from (error)
+        lines = (f"error: {line}" for line in str(error).splitlines())
+        raise Failure(*lines, code=2) from error
     from remediator.app import run  # noqa: PLC0415 - only when it is really run
 
     code = run(settings)

@@ -16,7 +16,7 @@ from remediator.cli.failure import Failure
 from remediator.cli.policysource import policy_source
 from remediator.cli.replay import read_cluster
 from remediator.cli.snapshot import Snapshot, take_snapshot
-from remediator.cli.status import shown, table
+from remediator.cli.terminal import say, table
 from remediator.decide.answer import Answer
 from remediator.decide.decision import Decision, Hold
 from remediator.decide.facts import AGENTS, NodeFacts
@@ -59,16 +59,16 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
         typer.echo(json.dumps(_as_json(found, seen, blockers), indent=2))
         return
     mode = "in their own modes" if given.as_written else "as though enforced"
-    typer.echo(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
+    say(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
     for note in (*seen.notes, *_doubts(found)):
-        typer.echo(shown([f"note: {note}"]))
+        say(f"note: {note}")
     if seen.pause is not None:
-        typer.echo(shown([f"PAUSED by {seen.pause.by}: {seen.pause.reason}"]))
+        say(f"PAUSED by {seen.pause.by}: {seen.pause.reason}")
     for use in found.budgets:
         if use.used:
-            typer.echo(_use(use))
+            say(_use(use))
     if not found.rows:
-        typer.echo("nothing would be done: no policy matches")
+        say("nothing would be done: no policy matches")
         return
     rows = [_TITLES]
     for row in found.rows:
@@ -84,7 +84,7 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
                 "; ".join(text for text in (held, blocked) if text) or "-",
             )
         )
-    typer.echo(shown(["", *table(rows)]))
+    say("", *table(rows))
 
 
 def show_explanation(
@@ -116,9 +116,9 @@ def show_explanation(
     if output == "json":
         typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen, found), indent=2))
         return
-    typer.echo(shown(_node_lines(facts, seen, found)))
+    say(*_node_lines(facts, seen, found))
     for one in sorted(told, key=lambda one: -one.match.answer):
-        typer.echo(shown(_explained(one, decisions, seen.now, brief=policy is None)))
+        say(*_explained(one, decisions, seen.now, brief=policy is None))
 
 
 def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:

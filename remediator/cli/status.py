@@ -7,15 +7,16 @@ history.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-import msgspec
 import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
+from remediator.cli.terminal import shown, table
 from remediator.decide.decision import NodePhase
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
@@ -56,7 +57,7 @@ def show_status(target: Target, *, output: str) -> None:
     text = on_cluster(target, work)
     status = _decode(text)
     if output == "json":
-        typer.echo(msgspec.json.format(text, indent=2))
+        typer.echo(json.dumps(json.loads(text), indent=2))
     else:
         typer.echo(render_status(status, now=time.time()))
 
@@ -252,23 +253,6 @@ def _work(work: WorkStatus, now: float) -> str:
         return f"{work.action} suspended"
     left = f"{work.action} for {_span(now - work.since)}, {_span(work.deadline - now)} left"
     return f"{left}: {work.progress}" if work.progress else left
-
-
-def shown(lines: Iterable[str]) -> str:
-    """Return lines as a terminal may have them: each is one line, and none moves the cursor.
-
-    Much in them was written by others: names of alerts, reasons of conditions, people's words.
-    """
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out rows in columns; the last one is as wide as it needs to be."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    ]
 
 
 def _some(names: Iterable[str], *, limit: int = 5) -> str:

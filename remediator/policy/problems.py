@@ -53,6 +53,11 @@ class PolicyError(Exception):
 
 def render(problem: Problem) -> str:
     """Write a problem for a terminal: the sentence, the line, a caret, the fix."""
+    return "\n".join(rendered(problem))
+
+
+def rendered(problem: Problem) -> list[str]:
+    """Return the lines of `render`. What the file holds begins none, and moves no cursor."""
     place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
     path = f"{problem.path}: " if problem.path else ""
     rule = f" [{problem.rule}]" if problem.rule else ""
@@ -61,7 +66,7 @@ def render(problem: Problem) -> str:
         lines += _excerpt(problem)
     if problem.fix:
         lines.append(f"{'':>6} = fix: {problem.fix}")
-    return "\n".join(lines)
+    return [_plain(one) for one in lines]
 
 
 def format_path(location: Location) -> str:
@@ -82,5 +87,8 @@ def _excerpt(problem: Problem) -> list[str]:
     at = problem.column - 1
     start = max(0, at - MAX_EXCERPT // 2) if len(problem.source) > MAX_EXCERPT else 0
     shown = problem.source[start : start + MAX_EXCERPT]
-    shown = "".join(char if char.isprintable() else " " for char in shown)
     return [f"{problem.line:>6} | {shown}".rstrip(), f"{'':>6} | {' ' * (at - start)}^"]
+
+
+def _plain(line: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in line)

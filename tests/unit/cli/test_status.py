@@ -1,6 +1,7 @@
 """What people read in `remediator status`."""
 
-from remediator.cli.status import render_status, table
+from remediator.cli.status import render_status
+from remediator.cli.terminal import table
 from remediator.record.status import (
     BreakerStatus,
     BudgetStatus,

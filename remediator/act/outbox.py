@@ -14,7 +14,8 @@ Invariants:
   `window` seconds becomes one envelope, so that a storm of 500 nodes is two messages and
   not 500.
 - Messages about one node go to a channel in their order: "recovered" is not tried
-  before "cordoned" is through, given up, or has failed for a minute.
+  before "cordoned" is through, given up, or has failed for a minute; and what still waits in a
+  window goes before a later message about that node.
 - Memory is bounded: a message beyond `capacity` is reported failed at once.
 """
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -67,6 +68,9 @@ class OutboxObserver(Protocol):
 
 @dataclass(slots=True)
 class _Pending:
+    """One message; `number`: of its submission, so that an earlier one is known."""
+
+    number: int
     message: SendMessage
     dry_run: bool
     created: float
@@ -135,6 +139,7 @@ class Outbox:
         self._sleep = sleep
         self._known: OrderedDict[tuple[bool, str], None] = OrderedDict()
         self._told = Told()
+        self._submitted = 0
         self._pending: dict[tuple[bool, str], _Pending] = {}
         self._incoming: deque[_Pending] = deque()
         self._wake = asyncio.Event()
@@ -150,16 +155,15 @@ class Outbox:
         return len(self._pending)
 
     def unsent(self) -> list[tuple[SendMessage, float]]:
-        """Return the messages that are under way, and when each was made.
+        """Return the messages that are under way, in the order of their submission, and their age.
 
-        Those of no step come first: nobody else would send them again after a restart. Those of
-        a step stand in their session, but it may end before they arrive. A dry run begins anew
-        with its process. `to` names the channels that a message has not reached yet.
+        A dry run begins anew with its process. `to` names the channels that a message has not
+        reached yet; the number is when it was made, in epoch seconds.
         """
-        waiting = [one for one in self._pending.values() if not one.dry_run]
-        waiting.sort(key=lambda one: one.message.step is not None)
         return [
-            (replace(one.message, to=tuple(sorted(one.waiting))), one.created) for one in waiting
+            (replace(one.message, to=tuple(sorted(one.waiting))), one.created)
+            for one in self._pending.values()
+            if not one.dry_run
         ]
 
     def conversations(self) -> set[str]:
@@ -191,7 +195,8 @@ class Outbox:
             return False
         self._remember(identity)
         waiting = set(message.to) or {LOG_CHANNEL}
-        pending = _Pending(message, dry_run, self._now() if created is None else created, waiting)
+        at, self._submitted = self._now() if created is None else created, self._submitted + 1
+        pending = _Pending(self._submitted, message, dry_run, at, waiting)
         if self._is_told(pending):
             self._end(pending)
             return False
@@ -284,6 +289,8 @@ class Outbox:
                 waiter.cancel()
 
     def _send(self, batch: list[_Pending], name: str, tasks: asyncio.TaskGroup) -> None:
+        for earlier in self._take_earlier(batch, name):
+            self._send(earlier, name, tasks)
         first = batch[0]
         envelope = pack(
             [pending.message for pending in batch],
@@ -297,6 +304,16 @@ class Outbox:
         for place in places:
             self._last[place] = task
         task.add_done_callback(lambda done: self._forget(places, done))
+
+    def _take_earlier(self, batch: list[_Pending], name: str) -> Iterator[list[_Pending]]:
+        """Take out of the windows what is about a node of the batch and came before it."""
+        latest = {one.message.node: one.number for one in batch}
+        for group, waiting in self._windows.items():
+            taken = [one for one in waiting if one.number < latest.get(one.message.node, 0)]
+            if taken and group.channel == name:
+                numbers = {one.number for one in taken}
+                self._windows[group] = [one for one in waiting if one.number not in numbers]
+                yield taken
 
     def _forget(self, places: Iterable[tuple[str, str]], task: asyncio.Task[None]) -> None:
         for place in places:

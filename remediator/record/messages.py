@@ -38,7 +38,8 @@ MAX_TEXT: Final = 1000
 MAX_AGE: Final = 86400.0
 """Seconds after which a message is no news any more."""
 MAX_BYTES: Final = 700_000
-"""Of the document: a ConfigMap holds 1 MiB. Beyond it topics are left out, the oldest first."""
+"""Of the document: a ConfigMap holds 1 MiB. Beyond it topics are left out, the oldest first; then
+messages, the youngest first."""
 MAX_KEPT: Final = 64 * 1024
 """Characters kept of a document that cannot be read."""
 INTERVAL: Final = 1.0
@@ -136,21 +137,34 @@ class MessageMemory:
 
 
 def encode(state: Correspondence) -> str:
-    """Return the document's text, with as many topics as there is room for."""
+    """Return the document's text, with as many topics, and then messages, as there is room for."""
     said = msgspec.json.encode(state)
-    while len(said) > MAX_BYTES and any(state.topics.values()):
-        halves = {name: topics[(len(topics) + 1) // 2 :] for name, topics in state.topics.items()}
-        state = msgspec.structs.replace(state, topics=halves)
+    while len(said) > MAX_BYTES and (any(state.topics.values()) or state.unsent):
+        state = _smaller(state)
         said = msgspec.json.encode(state)
     return said.decode()
+
+
+def _smaller(state: Correspondence) -> Correspondence:
+    """Leave out the older half of the topics; of messages, where there is no topic, the younger."""
+    if not any(state.topics.values()):
+        return msgspec.structs.replace(state, unsent=state.unsent[: len(state.unsent) // 2])
+    halves = {name: topics[(len(topics) + 1) // 2 :] for name, topics in state.topics.items()}
+    return msgspec.structs.replace(state, topics=halves)
 
 
 def _snapshot(source: Source) -> Correspondence:
     unsent = tuple(
         Unsent(replace(message, title=message.title[:MAX_TEXT], text=message.text[:MAX_TEXT]), at)
-        for message, at in source.unsent()[:MAX_UNSENT]
+        for message, at in _kept(source.unsent())
     )
     return Correspondence(unsent=unsent, topics=source.topics(), told=source.told())
+
+
+def _kept(unsent: Sequence[tuple[SendMessage, float]]) -> list[tuple[SendMessage, float]]:
+    """Return those that there is room for, in their order: the next leader sends them in it."""
+    first = sorted(range(len(unsent)), key=lambda number: unsent[number][0].step is not None)
+    return [unsent[number] for number in sorted(first[:MAX_UNSENT])]
 
 
 def _decode(text: str) -> Correspondence:

@@ -107,3 +107,45 @@ def test_every_message_ends_once_and_delivered_means_arrived_everywhere(
         assert report.outcome.delivered == (not report.outcome.note)
         if report.outcome.delivered:
             assert all(identity in channels[name].arrived for name in report.message.to)
+
+
+@settings(max_examples=cases(150))
+@given(messages=messages)
+def test_of_a_node_each_channel_is_told_in_the_order_in_which_it_happened(
+    messages: list[tuple[int, str, set[str], bool, float]],
+) -> None:
+    told: list[tuple[str, str, int]] = []
+
+    class Listening:
+        give_up_after = 120.0
+
+        async def send(self, envelope: Envelope) -> None:
+            told.extend(
+                (envelope.channel, one.node, int(one.key.removeprefix("k")))
+                for one in envelope.messages
+            )
+
+    async def scenario() -> None:
+        channels = {name: Listening() for name in CHANNELS}
+        outbox = Outbox(channels=channels, report=lambda _: None)
+        task = asyncio.create_task(outbox.run())
+        for number, (node, policy, to, dry_run, pause) in enumerate(messages):
+            await asyncio.sleep(pause)
+            one = SendMessage(
+                key=f"k{number}",
+                to=tuple(sorted(to)),
+                title="title",
+                text="text",
+                node=f"n{node}",
+                policy=policy,
+            )
+            outbox.submit(one, dry_run=dry_run)
+        await asyncio.sleep(100)
+        task.cancel()
+
+    with capture_logs(), asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        runner.run(scenario())
+
+    for place in {(channel, node) for channel, node, _ in told}:
+        numbers = [number for *where, number in told if tuple(where) == place]
+        assert numbers == sorted(numbers)

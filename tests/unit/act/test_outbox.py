@@ -367,6 +367,29 @@ async def test_recovered_is_not_tried_before_cordoned_of_the_same_node() -> None
     assert [envelope.resolves for envelope in channel.arrived] == [False, True]
 
 
+async def test_what_waits_in_a_window_goes_before_a_later_message_about_its_node() -> None:
+    channel = FakeChannel()
+    outbox, _ = make(a=channel)
+    async with running(outbox):
+        for number in range(4):
+            outbox.submit(message(number), dry_run=False)
+        await asyncio.sleep(1)
+        failed = message(2, key="session-2/failed", kind="failed")
+        outbox.submit(failed, dry_run=False)
+        outbox.submit(message(2, key="session-2/r", resolves=True), dry_run=False)
+        await asyncio.sleep(20)
+
+    assert [envelope.nodes for envelope in channel.arrived] == [
+        ("n0",),
+        ("n2",),  # cordoned
+        ("n2",),  # failed
+        ("n2",),  # recovered
+        ("n1", "n3"),  # the storm's others, still together
+    ]
+    told = [one.key for envelope in channel.arrived for one in envelope.messages]
+    assert told.index("session-2/0") < told.index(failed.key) < told.index("session-2/r")
+
+
 async def test_a_message_that_cannot_arrive_delays_later_ones_of_its_node_by_a_minute_only() -> (
     None
 ):

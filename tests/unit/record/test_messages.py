@@ -18,11 +18,14 @@ from remediator.kube.errors import Transient
 from remediator.kube.objects import ConfigMap
 from remediator.record.messages import (
     MAX_BYTES,
+    MAX_TEXT,
+    MAX_UNSENT,
     MESSAGES_KEY,
     UNREADABLE_KEY,
     Correspondence,
     MessageMemory,
     Source,
+    Unsent,
     encode,
 )
 
@@ -114,12 +117,40 @@ async def test_a_message_of_no_session_survives_until_it_is_told() -> None:
     kept = msgspec.json.decode(store.data[MESSAGES_KEY], type=Correspondence)
     # That of the step stands in its session, too, while there is one. "up" has both.
     assert [(one.message.key, one.message.to) for one in kept.unsent] == [
-        ("breaker/bus/1", ("down",)),
         (step.key, ("down",)),
+        ("breaker/bus/1", ("down",)),
     ]
     told = (await term(store, works=True)).got
-    assert [(one.key, one.created) for one in told] == [(BREAKER.key, NOW), (step.key, NOW)]
+    assert [(one.key, one.created) for one in told] == [(step.key, NOW), (BREAKER.key, NOW)]
     assert (await term(store, works=True)).got == []
+
+
+async def test_the_next_leader_tells_of_a_node_in_the_order_in_which_it_happened() -> None:
+    store = Store()
+    begin = replace(BREAKER, key="a-12345678/bus/1", node="n1", step=1, to=("down",))
+    end = replace(begin, key="a-12345678/bus/end", step=None, kind="end", resolves=True)
+
+    await term(store, works=False, messages=(begin, end))
+    told = (await term(store, works=True)).got
+
+    assert [one.key for one in told] == [begin.key, end.key]
+
+
+async def test_without_room_for_all_those_of_no_session_are_kept_and_still_in_order() -> None:
+    store = Store()
+    of_steps = [
+        replace(BREAKER, key=f"a-12345678/p{n}/1", node="n1", policy=f"p{n}", step=1, to=("down",))
+        for n in range(MAX_UNSENT)
+    ]
+    last = replace(BREAKER, to=("down",))
+
+    await term(store, works=False, messages=(*of_steps, last))
+
+    kept = msgspec.json.decode(store.data[MESSAGES_KEY], type=Correspondence)
+    assert [one.message.key for one in kept.unsent] == [
+        *(one.key for one in of_steps[:-1]),
+        last.key,
+    ]
 
 
 async def test_what_arrived_is_not_sent_again_by_the_next_leader_that_is_asked_to() -> None:
@@ -189,3 +220,16 @@ def test_topics_return_as_they_were_and_the_document_is_bounded() -> None:
     assert len(text) <= MAX_BYTES
     kept = msgspec.json.decode(text, type=Correspondence).topics["slack"]
     assert kept[-1].id == "1999"
+
+
+def test_words_of_many_bytes_do_not_make_the_document_larger_than_it_may_be() -> None:
+    wide = "\N{CJK UNIFIED IDEOGRAPH-8B66}" * MAX_TEXT
+    unsent = tuple(
+        Unsent(replace(BREAKER, key=f"k{n}", title=wide, text=wide), NOW) for n in range(MAX_UNSENT)
+    )
+
+    text = encode(Correspondence(unsent=unsent))
+
+    assert len(text.encode()) <= MAX_BYTES
+    kept = msgspec.json.decode(text, type=Correspondence).unsent
+    assert kept == unsent[: len(kept)] != ()

@@ -6,6 +6,7 @@ of the node, the session and the history are one write, or none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -33,7 +34,7 @@ from remediator.decide.requests import Approval
 from remediator.decide.room import fitted, fitted_history, too_long
 from remediator.decide.session import History, Owed, PolicyHold, Session, Taint
 from remediator.decide.suspensions import Suspension
-from remediator.policy.model import Mode
+from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.plan import Plan
 
 
@@ -76,6 +77,8 @@ class Draft:
     """All work that is wanted."""
     under_way: tuple[Work, ...] = ()
     """The work that the node's session says has begun."""
+    policies: Mapping[str, RemediationPolicy] = field(default_factory=dict)
+    """Those that look after the node, as they stand now, where work is under way."""
     ended: Session | None = None
     left: list[PolicyHold] = field(default_factory=list)
     """Holds that let go, while others hold the node."""

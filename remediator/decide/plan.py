@@ -90,6 +90,8 @@ def plan(
     if session is not None and not unusable_session(facts):
         draft.under_way = under_way(facts)
         draft.working = {step.work_class: hold.policy for hold, step in works_of(session)}
+        if draft.working:
+            draft.policies = {name: one.active.policy for name, one in look.matched.items()}
     draft.look_at(look.next_look)
     for name, one in look.matched.items():
         if one.match.answer is Answer.PENDING and one.match.next_look is not None:

@@ -8,7 +8,7 @@ begun is always known to the next leader, and one that nobody wants does not go 
 At most one drain, and one work of any other kind, runs on a node at a time. A work that may
 not be written about (everything is paused, the cluster went to dry-run, the node opted out)
 is *suspended*: it is not followed, not taken back, and its deadline does not run. So is a drain
-while the breaker of its policy is open.
+while the breaker of its policy is open, or, if it says so, the policy's windows are closed.
 
 Work whose deadline passed while nobody followed it is not late before its worker has looked: a
 Job that ended well meanwhile is done.
@@ -25,10 +25,12 @@ from remediator.decide.decision import Hold, Outcome, Work
 from remediator.decide.draft import Draft, World
 from remediator.decide.facts import NodeFacts, NodeMode
 from remediator.decide.guards.breaker import stopped
+from remediator.decide.guards.windows import closed, closes_at
 from remediator.decide.look import unusable_session
 from remediator.decide.match import Match
 from remediator.decide.progress import acted, ended, failed, message_key, tries, with_result
 from remediator.decide.session import HoldState, PolicyHold, Result, Session
+from remediator.policy.drain import OnWindowEnd
 from remediator.policy.plan import parse_plan
 from remediator.policy.quantities import format_duration
 from remediator.policy.steps import JobSuccess, Step
@@ -208,9 +210,16 @@ def _evictions_stopped(
 ) -> bool:
     """Suspend a drain while the breaker of its policy is open: its fault may be none.
 
-    Other work is seen through: half a reset is none.
+    So, where its author wants that, outside of the policy's windows. Other work is seen through:
+    half a reset is none.
     """
-    stop = stopped(hold.policy, draft.facts.uid, draft.ledger) if step.drain is not None else None
+    if step.drain is None:
+        return False
+    stop = stopped(hold.policy, draft.facts.uid, draft.ledger)
+    policy = draft.policies.get(hold.policy)
+    if policy is not None and step.drain.on_window_end is OnWindowEnd.PAUSE:
+        stop = stop or closed(policy, draft.now)
+        draft.look_at(None if stop is not None else closes_at(policy, draft.now))
     known = outcomes.get(message_key(session, hold, hold.step))
     if stop is None or (known is not None and not known.pending):
         return False

@@ -43,6 +43,13 @@ _Despite = Annotated[
 ]
 
 
+class OnWindowEnd(StrEnum):
+    """What becomes of a drain when its policy's windows close."""
+
+    FINISH = "finish"
+    PAUSE = "pause"
+
+
 class OnRecovery(StrEnum):
     """What becomes of a drain when the fault clears meanwhile."""
 
@@ -205,6 +212,11 @@ class Drain(Model):
     on_recovery: Annotated[OnRecovery, Field(strict=False)] = Field(
         default=OnRecovery.STOP,
         description="When the fault clears meanwhile: stop leaves the other pods alone.",
+    )
+    on_window_end: Annotated[OnWindowEnd, Field(strict=False)] = Field(
+        default=OnWindowEnd.FINISH,
+        description="When the policy's `windows` close meanwhile, or a blackout begins: pause"
+        " evicts nothing more until they open again, and the deadline does not run.",
     )
 
 

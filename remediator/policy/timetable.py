@@ -30,7 +30,12 @@ def is_open(windows: tuple[Window, ...], now: float) -> bool:
 
 def next_opening(windows: tuple[Window, ...], now: float) -> float | None:
     """Return when steps may begin next, if they may not now; None: not within the horizon."""
-    return _next_opening(windows, _minute(now))
+    return _next(windows, _minute(now), opening=True)
+
+
+def next_closing(windows: tuple[Window, ...], now: float) -> float | None:
+    """Return when steps may begin no more, if they may now; None: not within the horizon."""
+    return _next(windows, _minute(now), opening=False)
 
 
 def closed_by(windows: tuple[Window, ...], now: float) -> Window | None:
@@ -63,10 +68,11 @@ def _open_at(windows: tuple[Window, ...], at: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _next_opening(windows: tuple[Window, ...], at: int) -> int | None:
-    if _open_at(windows, at):
+def _next(windows: tuple[Window, ...], at: int, *, opening: bool) -> int | None:
+    if _open_at(windows, at) is opening:
         return at
-    return next((one for one in _changes(windows, at) if _open_at(windows, one)), None)
+    changes = _changes(windows, at)
+    return next((one for one in changes if _open_at(windows, one) is opening), None)
 
 
 def _changes(windows: tuple[Window, ...], after: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remediator.policy.timetable import is_open, next_opening
+from remediator.policy.timetable import is_open, next_closing, next_opening
 from remediator.policy.windows import DAYS, Window
 from tests.property.cases import cases
 
@@ -111,6 +111,9 @@ def test_open_and_next_opening_are_what_the_wall_says(case: tuple[tuple[Window, 
         assert found >= at + 3 * DAY
         assert allowed(given_, found)
         assert not allowed(given_, found - MINUTE)
+    shut = next_closing(given_, at + 0.5)
+    last = next((now for now in minutes if not allowed(given_, now)), None)
+    assert shut == last or (last is None and (shut is None or shut >= at + 3 * DAY))
 
 
 @pytest.mark.parametrize(

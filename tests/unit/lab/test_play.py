@@ -222,6 +222,23 @@ PASSING: dict[str, tuple[str, str]] = {
             holds: [{node: gpu-1, guard: breaker, at: 30m}, {node: gpu-2, guard: breaker, at: 9m}]
         """,
     ),
+    "a drain that says so waits for the next window": (
+        (
+            "when: [{xid: {codes: [79]}}]\n"
+            '  windows: [{start: "12:00", end: "13:00"}]\n'
+            "  steps: [{cordon: {}}, {drain: {onWindowEnd: pause}, timeout: 1h}]"
+        ),
+        """
+        - name: t
+          until: 25h
+          timeline:
+            - {at: 0s, work: {step: drain, takes: 30m}}
+            - {at: 50m, xid: {code: 79}}
+          expect:
+            holds: [{guard: windows, at: 2h, reason: "no further eviction, outside its windows"}]
+            steps: [{step: drain, at: 24h20m, result: done}]
+        """,
+    ),
     "work that one controller began takes the next no longer": (
         "when: [{xid: {codes: [79]}}]\n  steps: [{cordon: {}}, {drain: {}, timeout: 12m}]",
         """

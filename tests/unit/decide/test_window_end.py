@@ -38,15 +38,19 @@ def draining(step: dict[str, Any], *, world: World = World.REAL, **spec: Any) ->
     return made
 
 
+def suspended(made: Bench) -> bool:
+    return made.works["drain"].suspended
+
+
 @pytest.mark.parametrize("world", World)
 def test_it_evicts_nothing_more_until_they_open_and_its_deadline_does_not_run(world: World) -> None:
     made = draining(PAUSE, world=world)
     before = made.works["drain"]
     assert made.one().next_look == CLOSES, "the minute in which it has to stop"
-    assert not made.works["drain"].suspended
+    assert not suspended(made)
     made.now = CLOSES
     (hold,) = made.one().holds
-    assert made.works["drain"].suspended
+    assert suspended(made)
     assert hold.guard == "windows"
     assert hold.reason == (
         "no further eviction, outside its windows; opens Tue 1970-01-13 09:00 UTC"
@@ -74,7 +78,7 @@ def test_it_goes_on_past_them(drain: dict[str, Any], spec: dict[str, Any]) -> No
     made = draining({"drain": drain, "timeout": "30m"}, **spec)
     made.now = CLOSES + 5 * MINUTE
     assert not made.one().holds
-    assert not made.works["drain"].suspended
+    assert not suspended(made)
 
 
 def test_a_blackout_that_begins_pauses_it_too() -> None:
@@ -83,16 +87,16 @@ def test_a_blackout_that_begins_pauses_it_too() -> None:
     made.now = CLOSES
     (hold,) = made.one().holds
     assert hold.reason.startswith("no further eviction, in the blackout 14:00-15:00 UTC; opens")
-    assert made.works["drain"].suspended
+    assert suspended(made)
 
 
 def test_the_windows_of_the_policys_new_text_count() -> None:
     made = draining(PAUSE)
-    spec = {"steps": [{"cordon": {}}, PAUSE], "windows": [{"start": "09:00", "end": "20:00"}]}
-    made.policies = policies(policy(**spec))
+    longer = [{"start": "09:00", "end": "20:00"}]
+    made.policies = policies(policy(steps=[{"cordon": {}}, PAUSE], windows=longer))
     made.now = CLOSES
     assert not made.one().holds
-    assert not made.works["drain"].suspended
+    assert not suspended(made)
 
 
 def test_what_ended_before_they_closed_is_recorded_and_recovery_does_not_wait() -> None:

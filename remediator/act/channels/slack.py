@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+import structlog
 from yarl import URL
 
 from remediator.act.channels.http import parts_of, post, read_url, scrub, secret
@@ -45,8 +46,10 @@ _RETRIED: Final = frozenset(
     }
 )
 """Errors that say "later". https://docs.slack.dev/reference/methods/chat.postMessage#errors"""
-_THREAD_GONE: Final = frozenset({"thread_not_found", "message_not_found", "cant_update_message"})
+_THREAD_GONE: Final = frozenset({"thread_not_found", "message_not_found"})
 _MAX_DONE: Final = 1000
+
+_log = structlog.get_logger(__name__)
 
 
 class _Answer(msgspec.Struct):
@@ -104,12 +107,22 @@ class SlackSender(TalkingSender[SlackChannel]):
                 await self._call("chat.postMessage", reply)
                 self._mark(envelope.key, "reply")
                 self._topics.put(_scope(envelope), topic)
-            parent = {"channel": topic.place, "ts": topic.id, "text": _parent(topic, envelope)}
-            await self._call("chat.update", parent)
+            await self._restate(topic, envelope)
         except _ThreadGoneError:
             self._topics.forget(_scope(envelope), topic.id)
             if not self._is_done(envelope.key, "reply"):
                 await self._open(envelope)
+
+    async def _restate(self, topic: Topic, envelope: Envelope) -> None:
+        """Let the first message say how it stands; people have the reply, whatever becomes of it.
+
+        A workspace may forbid edits, or those of older messages.
+        """
+        parent = {"channel": topic.place, "ts": topic.id, "text": _parent(topic, envelope)}
+        try:
+            await self._call("chat.update", parent)
+        except RefusedError as error:
+            _log.warning("slack_message_not_updated", channel=envelope.channel, reason=str(error))
 
     async def _call(self, method: str, body: dict[str, Any]) -> _Answer:
         """Call a method of the Web API."""

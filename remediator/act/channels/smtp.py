@@ -2,7 +2,8 @@
 
 The Message-ID is made from the message's key, so that a mail that is sent again is known as the
 same one; ``References`` is made from the session, so that mail programs keep a thread without any
-memory of ours. STARTTLS and TLS verify the certificate. 4xx is sent again, 5xx is refused.
+memory of ours. STARTTLS and TLS verify the certificate. 4xx is sent again, 5xx is refused: also
+where a server says so of some addresses alone (greylisting). Who has a mail gets no second one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -27,6 +29,8 @@ from remediator.policy.wording import MAX_TEXT, MAX_TITLE, cut
 
 _PERMANENT = 500
 _MAX_SAID = 200
+_MAX_TAKEN = 1000
+"""Mails of which it is remembered who has them, while they are not through."""
 
 
 class SmtpSender:
@@ -49,9 +53,25 @@ class SmtpSender:
         self._spec = spec
         self._words = words
         self._wall = wall
+        self._taken: OrderedDict[str, frozenset[str]] = OrderedDict()
+        """By key, who has a mail that others do not have yet."""
 
     async def send(self, envelope: Envelope) -> None:
-        """Make one attempt. Raises RetryLaterError or RefusedError."""
+        """Make one attempt, for those who do not have it. Raises RetryLaterError, RefusedError."""
+        have = self._taken.pop(envelope.key, frozenset())
+        to = [one for one in self._spec.to if one not in have]
+        refused = await self._attempt(envelope, to)
+        if not refused:
+            return
+        self._taken[envelope.key] = have | (set(to) - refused.keys())
+        while len(self._taken) > _MAX_TAKEN:
+            self._taken.popitem(last=False)
+        names, later = ", ".join(sorted(refused)), min(refused.values()) < _PERMANENT
+        kind, when = (RetryLaterError, " now") if later else (RefusedError, "")
+        raise kind(f"the mail server does not take it{when} for {names} ({min(refused.values())})")
+
+    async def _attempt(self, envelope: Envelope, to: list[str]) -> dict[str, int]:
+        """Send to these, and return the codes by which some of them were refused."""
         spec, password = self._spec, None
         if spec.password_file:
             found = await asyncio.to_thread(secret_bytes, spec.password_file, "passwordFile")
@@ -62,7 +82,7 @@ class SmtpSender:
                 refused, _ = await aiosmtplib.send(
                     mail,
                     sender=spec.sender,
-                    recipients=list(spec.to),
+                    recipients=to,
                     hostname=spec.host,
                     port=spec.port,
                     username=spec.username,
@@ -74,10 +94,11 @@ class SmtpSender:
                 )
         except TimeoutError:
             raise RetryLaterError(f"the mail server took longer than {spec.timeout:g} s") from None
+        except aiosmtplib.SMTPRecipientsRefused as error:  # all of them
+            return {one.recipient: one.code for one in error.recipients}
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             raise _meaning(error, (password or "",)) from None  # its text may hold the password
-        if refused:
-            raise RefusedError(f"the mail server does not take it for {', '.join(sorted(refused))}")
+        return {address: code for address, (code, _) in refused.items()}
 
 
 def mail_of(envelope: Envelope, spec: SmtpChannel, *, now: float) -> EmailMessage:
@@ -119,11 +140,6 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 
 def _meaning(error: Exception, secrets: tuple[str, ...]) -> RetryLaterError | RefusedError:
     """Say what a failure means for the next attempt."""
-    if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
-        codes = [one.code for one in error.recipients]
-        said = f"the mail server takes it for nobody ({min(codes, default=0)})"
-        never = bool(codes) and all(code >= _PERMANENT for code in codes)
-        return RefusedError(said) if never else RetryLaterError(said)
     if isinstance(error, aiosmtplib.SMTPResponseException):
         said = " ".join(scrub(error.message, secrets).split())[:_MAX_SAID]
         said = f"SMTP {error.code}: {said}"

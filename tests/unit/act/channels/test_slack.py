@@ -159,6 +159,23 @@ async def test_a_thread_that_somebody_deleted_is_begun_anew(
     assert len(slack.texts) == 1
 
 
+@pytest.mark.parametrize("error", ["edit_window_closed", "cant_update_message"])
+async def test_a_first_message_that_may_not_be_edited_is_no_failure_and_its_thread_goes_on(
+    slack: Slack, make: Callable[..., SlackSender], error: str
+) -> None:
+    sender = make()
+    await sender.send(envelope())
+    for message_ in (message(what="2/failed", title="n1: drain failed"), end()):
+        slack.service.answers = [
+            web.json_response({"ok": True, "ts": "2.0", "channel": "C1"}),
+            web.json_response({"ok": False, "error": error}),
+        ]
+        await sender.send(envelope(message_))
+
+    replies = [body for path, _, body in slack.service.got if "thread_ts" in body]
+    assert [one["thread_ts"] for one in replies] == ["1.0", "1.0"]
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

@@ -32,6 +32,8 @@ class Box:
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
         self.answers: list[str] = []
+        self.greylisted: set[str] = set()
+        self.reached: list[list[str]] = []
 
     async def handle_DATA(  # noqa: N802 - aiosmtpd's name
         self, server: SMTP, session: Session, mail: Envelope
@@ -43,6 +45,7 @@ class Box:
         parsed = message_from_bytes(mail.content, policy=default)
         assert isinstance(parsed, EmailMessage)
         self.mails.append(parsed)
+        self.reached.append(mail.rcpt_tos)
         return "250 OK"
 
     async def handle_RCPT(  # noqa: N802 - as above
@@ -51,6 +54,8 @@ class Box:
         del server, session, options
         if address.startswith("nobody"):
             return "550 no such user"
+        if address in self.greylisted:
+            return "451 come back in a minute"
         mail.rcpt_tos.append(address)
         return "250 OK"
 
@@ -148,10 +153,31 @@ async def test_who_does_not_get_it_is_named(box: Box, serve: Serve) -> None:
 
     with pytest.raises(RefusedError, match=r"nobody@example\.com"):
         await sender(port, to=["sre@example.com", "nobody@example.com"]).send(envelope())
-    with pytest.raises(RefusedError, match="takes it for nobody"):
+    with pytest.raises(RefusedError, match=r"nobody@example\.com \(550\)"):
         await sender(port, to=["nobody@example.com"]).send(envelope())
 
     assert len(box.mails) == 1
+
+
+@pytest.mark.parametrize("others", [[], ["nobody@example.com"]], ids=["alone", "beside another"])
+async def test_who_is_to_be_asked_again_is_and_the_others_get_no_second_mail(
+    box: Box, serve: Serve, others: list[str]
+) -> None:
+    channel = sender(await serve(), to=["sre@example.com", "late@example.com", *others])
+    box.greylisted = {"late@example.com"}
+
+    for _ in range(2):
+        with pytest.raises(RetryLaterError, match=r"now for late@example\.com"):
+            await channel.send(envelope())
+    box.greylisted = set()
+    if others:
+        with pytest.raises(RefusedError, match=r"nobody@example\.com"):
+            await channel.send(envelope())
+    else:
+        await channel.send(envelope())
+
+    assert box.reached == [["sre@example.com"], ["late@example.com"]]
+    assert box.mails[0]["To"] == box.mails[1]["To"]
 
 
 async def test_a_server_that_is_away_is_tried_again() -> None:

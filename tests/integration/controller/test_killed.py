@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import pytest
 
 from testbed.cluster import Cluster
 from testbed.controlplane import ControlPlane
-from testbed.faultproxy import Strike
+from testbed.faultproxy import Answer, FaultProxy, Strike
 from testbed.receiver import Receiver
 from testbed.zygote import Zygote
 from tests.integration.controller.conftest import Site, proxy_of
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.cluster
 
 COUNTED = r"^(?!.*(/leases|/remediations|/configmaps/gpu-remediator-status))"
 """All writes but those of the lease and of two views that nothing reads again."""
+TRIES = 2
+"""To take back, before the program is killed."""
 IMPORTS = "import remediator.app, remediator.cli, remediator.term.lead, remediator.kube.client"
 CODE = "from remediator.cli import main; main()"
 
@@ -116,10 +119,56 @@ def test_killed_at_any_write_it_comes_to_the_same_end(
     assert died >= 0.8 * len(runs), "some writes are joined, by time; most are not"
 
 
+def test_killed_amid_its_tries_to_take_a_job_back_the_next_one_deletes_it(
+    control_plane: ControlPlane, zygote: Zygote, tmp_path: Path
+) -> None:
+    """The session is over by then, and has no word of the Job: it is found by itself."""
+    with setting(control_plane, zygote, tmp_path, JOURNEYS["stopped"]) as (journey, program, proxy):
+        failing = Answer(500, reason="InternalError")
+        refused = proxy.add(failing, method="DELETE", path=r"/jobs/")
+
+        def tend() -> None:
+            if refused.hits >= TRIES and not program.deaths:
+                assert journey.site.session(journey.node) is None
+                program.kill()
+                proxy.clear()
+            program.tend()
+
+        journey.travel(tend)
+        assert program.deaths == 1
+        assert journey.end().objects == ()
+        assert journey.effects(proxy.writes)["DELETE jobs reset"] == 1
+        assert "job_swept" in (tmp_path / "remediator.log").read_text("utf-8")
+
+
 def travel(
     plane: ControlPlane, zygote: Zygote, folder: Path, kind: type[Journey], killed_at: int | None
 ) -> Run:
-    """Make a journey in a namespace of its own, with the program killed at its n-th write."""
+    """Make a journey, with the program killed at its n-th write."""
+    with setting(plane, zygote, folder, kind) as (journey, program, proxy):
+        rule = proxy.add(
+            Strike(program.kill),
+            method="POST|PUT|PATCH|DELETE",
+            path=COUNTED,
+            skip=10_000 if killed_at is None else killed_at - 1,
+            times=1,
+        )
+        journey.travel(program.tend)
+        deaths = program.deaths
+        program.kill()
+        keys: dict[str, set[str]] = {}
+        for told in journey.receiver.got:
+            names = [told.body["key"]] if told.path == "/service" else keys_of(told.body)
+            for name in names:
+                keys.setdefault(name, set()).add(told.key)
+        return Run(journey.end(), journey.effects(proxy.writes), rule.seen, deaths, keys)
+
+
+@contextmanager
+def setting(
+    plane: ControlPlane, zygote: Zygote, folder: Path, kind: type[Journey]
+) -> Iterator[tuple[Journey, Program, FaultProxy]]:
+    """A journey in a namespace of its own, and the program behind a proxy; it does not run yet."""
     unique = f"killed-{uuid.uuid4().hex[:8]}"
     cluster = Cluster(plane, namespace=unique, prefix=f"{unique}-")
     cluster.install()
@@ -127,23 +176,9 @@ def travel(
         with Receiver() as receiver, proxy_of(cluster) as proxy:
             journey = kind(Site(cluster, folder, cluster.controller_token()), receiver)
             program = Program(zygote, journey.site, proxy.url)
-            rule = proxy.add(
-                Strike(program.kill),
-                method="POST|PUT|PATCH|DELETE",
-                path=COUNTED,
-                skip=10_000 if killed_at is None else killed_at - 1,
-                times=1,
-            )
             try:
-                journey.travel(program.tend)
+                yield journey, program, proxy
             finally:
-                deaths = program.deaths
                 program.kill()
-            keys: dict[str, set[str]] = {}
-            for told in receiver.got:
-                names = [told.body["key"]] if told.path == "/service" else keys_of(told.body)
-                for name in names:
-                    keys.setdefault(name, set()).add(told.key)
-            return Run(journey.end(), journey.effects(proxy.writes), rule.seen, deaths, keys)
     finally:
         cluster.close()

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from remediator.act.work import LAST_RETRY, TAKE_BACK_TRIES, Works
 from remediator.decide.decision import Outcome, Work
+from remediator.kube.tenure import NotLeading
 from remediator.policy.steps import Step
 
 
@@ -105,21 +106,53 @@ async def test_what_is_not_wanted_is_cancelled_then_taken_back() -> None:
     assert [one.key for one in bench.ended] == ["s/p/2"]
 
 
+class Refused(Patient):
+    """Cannot stop, for these troubles."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        super().__init__()
+        self.refusals = list(refusals)
+        self.works = Works(workers={"job": self}, ended=lambda *_: None)
+
+    async def stop(self, work: Work) -> None:
+        await super().stop(work)
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+    async def tried(self) -> int:
+        """Take a piece of work back, and return how often that was tried in an hour."""
+        self.works.want("n1", [work()])
+        await asyncio.sleep(0.1)
+        self.works.want("n1", [])
+        await asyncio.sleep(3600.0)
+        return len(self.stopped)
+
+
 @pytest.mark.parametrize(("refusals", "tries"), [(2, 3), (1000, TAKE_BACK_TRIES)])
 async def test_what_cannot_be_taken_back_is_tried_again_and_not_for_ever(
     refusals: int, tries: int
 ) -> None:
-    class Refused(Patient):
-        async def stop(self, work: Work) -> None:
-            await super().stop(work)
-            if len(self.stopped) <= refusals:
-                raise TimeoutError
+    assert await Refused(*[TimeoutError()] * refusals).tried() == tries
 
-    patient = Refused()
-    works = Works(workers={"job": patient}, ended=lambda *_: None)
-    works.want("n1", [work()])
+
+async def test_who_leads_no_more_takes_nothing_back() -> None:
+    """What is then there is the next leader's to keep or to delete, by the session it finds."""
+    lost = NotLeading("the lease is not ours")
+    with capture_logs() as logs:
+        assert await Refused(TimeoutError(), lost).tried() == 2
+    levels = [one["log_level"] for one in logs if one["event"] == "work_not_taken_back"]
+    assert levels == ["warning", "error"]
+
+
+async def test_a_term_that_ends_ends_the_tries_too() -> None:
+    patient = Refused(*[TimeoutError()] * 1000)
+    patient.works.want("n1", [work()])
     await asyncio.sleep(0.1)
-    works.want("n1", [])
+    patient.works.want("n1", [])
+    await asyncio.sleep(2.0)
+    tries = len(patient.stopped)
+    assert 1 < tries < TAKE_BACK_TRIES
+    await patient.works.close()
     await asyncio.sleep(3600.0)
     assert len(patient.stopped) == tries
 

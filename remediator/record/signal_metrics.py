@@ -27,8 +27,9 @@ class SignalMetrics:
         self.webhook_dropped = Counter(
             "webhook_connections_dropped",
             "Connections to the webhook that were dropped, by reason: header (no request within"
-            " 10 s, TLS handshake included), idle (its answer was not taken within 75 s), crowd"
-            " (it had waited longest of 256).",
+            " 10 s, TLS handshake included), handshake (TLS could not be agreed upon: a wrong"
+            " certificate, ours or the caller's, or none), idle (its answer was not taken within"
+            " 75 s), crowd (it had waited longest of 256).",
             ["reason"],
             registry=registry,
         )

@@ -25,6 +25,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from remediator.web.unreadable import SAY_SECONDS, Seldom
+
 
 _log = structlog.get_logger(__name__)
 
@@ -33,8 +35,6 @@ CLOSE_SECONDS: Final = 3.0
 """For the other side of a TLS connection to say that it has heard of the end."""
 RETRY_SECONDS: Final = 0.1
 """Before the next accept when there is no file left; those that wait longest make room."""
-SAY_SECONDS: Final = 60.0
-"""Between two lines of the log about dropped connections."""
 _BACKLOG: Final = 128
 
 
@@ -45,6 +45,9 @@ class Dropped(StrEnum):
     """Its first request did not come in time."""
     IDLE = "idle"
     """Its answer was not taken in time. Who has it, and asks no more, goes by aiohttp's timer."""
+    HANDSHAKE = "handshake"
+    """TLS could not be agreed upon: the caller has no certificate that counts, does not trust ours,
+    or speaks none."""
     CROWD = "crowd"
     """It had waited longest, and there was no room for one more."""
 
@@ -114,6 +117,7 @@ class Door:
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._unsaid, self._say_at = 0, 0.0
+        self._strangers = Seldom()
 
     async def open(self, host: str, port: int) -> int:
         """Listen, and return the port; `host` "" means every address. Raises OSError."""
@@ -180,7 +184,7 @@ class Door:
         guest.entering.add_done_callback(close)
 
     async def _enter(self, guest: _Guest, connection: socket.socket) -> None:
-        """Shake hands. A caller that cannot, or that goes, is no trouble of ours."""
+        """Shake hands. A caller that goes is no trouble of ours; one that cannot may be one."""
 
         def protocol() -> asyncio.Protocol:
             made = self._protocol()
@@ -194,6 +198,12 @@ class Door:
                 ssl=self._tls,
                 ssl_shutdown_timeout=CLOSE_SECONDS if self._tls is not None else None,
             )
+        except ssl.SSLError as error:
+            self._guests.pop(guest, None)
+            self._on_drop(Dropped.HANDSHAKE)
+            if count := self._strangers.due():
+                why = error.reason or str(error)
+                _log.warning("tls_handshakes_failed", count=count, reason=why)
         except OSError as error:
             self._guests.pop(guest, None)
             _log.debug("connection_not_made", reason=str(error))

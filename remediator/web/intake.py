@@ -20,6 +20,8 @@ from remediator.web.webhook import CallObserver, Token, make_webhook
 MAX_PENDING: Final = 100_000
 """Alerts that are accepted and not yet facts; beyond, callers are asked to try again."""
 FLAG: Final = "--webhook-listen"
+UNREADABLE_CODE: Final = 400
+"""By which aiohttp answers what is no HTTP request."""
 
 
 @asynccontextmanager
@@ -64,9 +66,15 @@ async def webhook(
         token=Token(spec.bearer_token_file),
         observer=observer,
     )
-    context = None if tls is None else tls.context
-    dropped = observer.connection_dropped
-    async with Server(app, host=host, port=port, tls=context, flag=FLAG, on_drop=dropped) as server:
+    async with Server(
+        app,
+        host=host,
+        port=port,
+        tls=None if tls is None else tls.context,
+        flag=FLAG,
+        on_drop=observer.connection_dropped,
+        on_unreadable=lambda: observer.webhook_called(UNREADABLE_CODE),
+    ) as server:
         following = None if tls is None else asyncio.create_task(tls.follow())
         try:
             yield server.port

@@ -22,6 +22,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from remediator.web.door import Door, Dropped, Patience
+from remediator.web.unreadable import Unreadable
 
 
 Check = Callable[[], str]
@@ -79,6 +80,7 @@ class Server:
         flag: by which the address was chosen, for errors.
         patience: with connections that only wait.
         on_drop: told of each of them that was dropped.
+        on_unreadable: told of each request that was none, and so never came to the application.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Server:
         flag: str = "--listen",
         patience: Patience = PATIENCE,
         on_drop: Callable[[Dropped], None] = lambda _: None,
+        on_unreadable: Callable[[], None] = lambda: None,
     ) -> None:
         self.host = host
         self.port = port
@@ -100,6 +103,7 @@ class Server:
             app,
             handle_signals=False,  # signals are the composition root's
             access_log=None,
+            logger=Unreadable(on_unreadable=on_unreadable),
             shutdown_timeout=_SHUTDOWN_SECONDS,
             keepalive_timeout=patience.idle,
         )

@@ -24,6 +24,7 @@ from remediator.signals.alertbook import BookFullError
 from remediator.signals.alerts import AlertsUnreadableError, Report, decode_webhook
 from remediator.signals.credentials import CredentialsError, read_secret
 from remediator.web.server import Check, answer
+from remediator.web.unreadable import Seldom
 
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +34,8 @@ MAX_BODY: Final = 8 << 20
 BODY_SECONDS: Final = 10.0
 TOKEN_LASTS: Final = 1.0
 """Seconds for which a token that was read is used: a rotated one is known that soon."""
-_OK, _BAD, _UNAUTHORIZED, _NOT_FOUND, _TOO_LARGE, _UNAVAILABLE = 200, 400, 401, 404, 413, 503
+_OK, _BAD, _UNAUTHORIZED, _NOT_FOUND, _METHOD = 200, 400, 401, 404, 405
+_TOO_LARGE, _UNAVAILABLE = 413, 503
 _BEARER: Final = "bearer "
 
 
@@ -118,18 +120,29 @@ def make_webhook(
             code, text = reply.code, str(reply)
         except BookFullError:
             code, text = _UNAVAILABLE, "there are more alerts than can be kept: try again"
-        observer.webhook_called(code, firing=firing, resolved=resolved)
-        if code != _OK:
-            _log.warning("webhook_refused", code=code, reason=text, peer=request.remote)
+        return answered(request, code, text, firing=firing, resolved=resolved)
+
+    def answered(request: web.Request, code: int, text: str, **alerts: int) -> web.Response:
+        observer.webhook_called(code, **alerts)
+        count = by_anybody[code].due() if code in by_anybody else int(code != _OK)
+        if count:
+            peer = request.remote
+            _log.warning("webhook_refused", code=code, reason=text, peer=peer, count=count)
         return _response(code, text)
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        code = _METHOD if request.path.startswith("/alertmanager") else _NOT_FOUND
+        return answered(request, code, "alerts are told by POST to /alertmanager[/NAME]")
 
     async def readyz(_: web.Request) -> web.Response:
         return answer(ready)
 
+    by_anybody = {code: Seldom() for code in (_UNAUTHORIZED, _NOT_FOUND, _METHOD)}
     app = web.Application(client_max_size=MAX_BODY)
     app.router.add_post("/alertmanager", call)
     app.router.add_post("/alertmanager/{source}", call)
     app.router.add_get("/readyz", readyz)
+    app.router.add_route("*", "/{elsewhere:.*}", elsewhere)
     return app
 
 
@@ -163,8 +176,10 @@ async def _body(request: web.Request, seconds: float) -> bytes:
         raise _Reply(_UNAVAILABLE, f"the body did not come within {seconds:g} s") from None
     except web.HTTPRequestEntityTooLarge:
         raise _Reply(_TOO_LARGE, f"the body is longer than {MAX_BODY} bytes") from None
-    except web.HTTPBadRequest as error:
+    except web.RequestPayloadError as error:
         raise _Reply(_BAD, "the body is not encoded as its header says") from error
+    except ConnectionError as error:
+        raise _Reply(_UNAVAILABLE, "the caller went away before its body had come") from error
 
 
 def _source(request: web.Request, sources: tuple[str, ...]) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
 
 from remediator.policy.sources import WebhookTls
 from remediator.signals.alertbook import BookFullError
@@ -36,6 +38,7 @@ class Desk:
     def __init__(self) -> None:
         self.taken: list[tuple[str, Report]] = []
         self.codes: list[int] = []
+        self.called: asyncio.Queue[int] = asyncio.Queue()
         self.trouble = ""
         self.full = False
 
@@ -47,6 +50,7 @@ class Desk:
     def webhook_called(self, code: int, *, firing: int = 0, resolved: int = 0) -> None:
         del firing, resolved
         self.codes.append(code)
+        self.called.put_nowait(code)
 
     def connection_dropped(self, reason: str) -> None:
         raise AssertionError(reason)  # the door's, and not the application's
@@ -221,6 +225,101 @@ async def test_too_large_is_413_whatever_the_header_says(
     assert desk.taken == []
 
 
+async def test_a_body_that_is_not_encoded_as_it_says_is_400(
+    client: aiohttp.ClientSession, desk: Desk
+) -> None:
+    code, said = await post(client, b"abc", headers={**TOKEN, "Content-Encoding": "gzip"})
+
+    assert (code, "encoded" in said, desk.codes) == (400, True, [400]), said
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [("POST", "/", 404), ("POST", "/alerts", 404), ("PUT", "/alertmanager", 405)],
+)
+async def test_whoever_knocks_elsewhere_is_told_where_and_counted(
+    client: aiohttp.ClientSession, desk: Desk, method: str, path: str, code: int
+) -> None:
+    async with client.request(method, path, json=payload(), headers=TOKEN) as response:
+        assert response.status == code
+        assert "POST to /alertmanager" in await response.text()
+
+    assert desk.codes == [code]
+
+
+async def test_what_anybody_could_provoke_fills_no_log(
+    client: aiohttp.ClientSession, desk: Desk
+) -> None:
+    with capture_logs() as lines:
+        for _ in range(5):
+            await post(client, headers={"Authorization": "Bearer guess"})
+
+    assert desk.codes == [401] * 5
+    assert [(one["event"], one["code"]) for one in lines] == [("webhook_refused", 401)]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", id="TLS"),
+        pytest.param(b"hello\r\n\r\n", id="no HTTP"),
+        pytest.param(b"POST / HTTP/1.1\r\nAuthorization: Bearer s3cr3t\x00\r\n\r\n", id="zero"),
+    ],
+)
+async def test_what_is_no_request_is_counted_and_leaves_no_traceback(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[int] = []
+    app = web.Application()
+    with capture_logs() as lines:
+        async with Server(
+            app, host="127.0.0.1", port=0, on_unreadable=lambda: counted.append(400)
+        ) as server:
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(sent)
+                assert b" 400 " in await reader.readline()
+                writer.close()
+
+    assert counted == [400] * 3
+    assert [one["event"] for one in lines] == ["requests_unreadable"]
+    assert "s3cr3t" not in str(lines)
+    assert caplog.records == []
+
+
+async def test_a_caller_that_goes_amid_its_body_leaves_no_traceback(
+    client: aiohttp.ClientSession, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert client._base_url is not None
+    port = client._base_url.port
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /alertmanager HTTP/1.1\r\nAuthorization: Bearer secret\r\nHost: x\r\n")
+    writer.write(b"Content-Length: 100\r\n\r\nabc")
+    await writer.drain()
+    writer.transport.abort()
+    async with asyncio.timeout(10):
+        assert await desk.called.get() == 503
+    assert caplog.records == []
+
+
+async def test_an_error_of_our_own_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(_: web.Request) -> web.Response:
+        raise ZeroDivisionError
+
+    app = web.Application()
+    app.router.add_get("/", broken)
+    async with (
+        Server(app, host="127.0.0.1", port=0) as server,
+        aiohttp.ClientSession() as client,
+        client.get(f"http://127.0.0.1:{server.port}/") as response,
+    ):
+        assert response.status == 500
+
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
 async def test_a_slow_sender_is_asked_to_try_again_and_keeps_nobody_waiting(
     client: aiohttp.ClientSession, desk: Desk
 ) -> None:
@@ -347,11 +446,17 @@ async def test_callers_show_a_certificate_and_authorities_can_change(
     app = make_webhook(
         sources=("main",), accept=desk.accept, ready={}, token=Token(None), observer=desk
     )
-    async with Server(app, host="127.0.0.1", port=0, tls=tls.context) as server:
+    dropped: list[str] = []
+    async with Server(
+        app, host="127.0.0.1", port=0, tls=tls.context, on_drop=dropped.append
+    ) as server:
         assert await _call(server, ca, old) == 200
-        for refused in (None, new):
-            with pytest.raises(aiohttp.ClientError):
-                await _call(server, ca, refused)
+        with capture_logs() as lines:
+            for refused in (None, new):
+                with pytest.raises(aiohttp.ClientError):
+                    await _call(server, ca, refused)
+        assert dropped == ["handshake", "handshake"]
+        assert [one["event"] for one in lines] == ["tls_handshakes_failed"]
         certificates.trust("ca2")
         assert await asyncio.to_thread(tls.reload)
         assert await _call(server, ca, new) == 200

@@ -73,8 +73,11 @@ NAMESPACE = "gpu-remediator"
 
 def guarded(work: Any, *args: Any, **kwargs: Any) -> None:
     """Do the work; a failure becomes a sentence on stderr and an exit code."""
+    from remediator.cli.quiet import errors_alone
+
     try:
-        work(*args, **kwargs)
+        with errors_alone():
+            work(*args, **kwargs)
     except Failure as failure:
         typer.echo(str(failure), err=True)
         raise typer.Exit(failure.code) from None

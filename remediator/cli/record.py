@@ -17,7 +17,6 @@ from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
 from remediator.cli.policysource import Found, PolicySource, policy_source
 from remediator.cli.replay import read_cluster
-from remediator.cli.snapshot import only_errors_logged
 from remediator.cli.terminal import say
 from remediator.clock import BootClock, Clock
 from remediator.kube.client import ApiClient, node_reflector
@@ -75,8 +74,7 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
     sources = _sources(given)
     clock, notes, there = BootClock(), list[str](), out.exists()
     try:
-        # The reflector and the polls tell of every hiccup; here the last lines say what counts.
-        with _Out(out) as file, only_errors_logged():
+        with _Out(out) as file:
             tape = Tape(file.empty, now=clock.now)
             recorder = Recorder(tape, sources, clock=clock, notes=notes)
             try:

@@ -18,11 +18,11 @@ from remediator.cli.replay import read_cluster
 from remediator.cli.snapshot import Snapshot, take_snapshot
 from remediator.cli.terminal import say, table
 from remediator.decide.answer import Answer
-from remediator.decide.decision import Decision, Hold
+from remediator.decide.decision import Hold, NodePhase
 from remediator.decide.facts import AGENTS, NodeFacts
 from remediator.lab.explain import WORDS, Explained, Told, explain
 from remediator.lab.player import with_mode
-from remediator.lab.simulate import Simulated, Use, simulate
+from remediator.lab.simulate import Row, Simulated, Use, simulate
 from remediator.policy.drain import Drain
 from remediator.policy.model import Mode
 from remediator.policy.quantities import format_duration
@@ -73,12 +73,12 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
     rows = [_TITLES]
     for row in found.rows:
         held = "; ".join(f"{hold.guard}: {hold.reason}" for hold in row.decision.holds)
-        stuck = blockers.get(row.decision.node, ())
+        stuck = _stuck(row, blockers)
         blocked = "; ".join(f"its drain would wait: {one}" for one in stuck)
         rows.append(
             (
                 row.decision.node,
-                row.decision.phase.value,
+                f"{row.decision.phase.value}{' [dry-run]' if row.dry_run else ''}",
                 ", ".join(row.decision.matched) or "-",
                 ", ".join(row.steps) or "-",
                 "; ".join(text for text in (held, blocked) if text) or "-",
@@ -110,15 +110,13 @@ def show_explanation(
         )
     around = found.around
     told = [explain(one, facts, around, seen.now) for one in written if policy in {None, one.name}]
-    decisions = [
-        side.decisions[facts.uid] for side in found.lab.sides if facts.uid in side.decisions
-    ]
+    rows = [row for row in found.rows if row.decision.uid == facts.uid]
     if output == "json":
-        typer.echo(json.dumps(_explained_as_json(node, told, decisions, seen, found), indent=2))
+        typer.echo(json.dumps(_explained_as_json(node, told, rows, seen, found), indent=2))
         return
-    say(*_node_lines(facts, seen, found))
+    say(*_node_lines(facts, rows, seen, found))
     for one in sorted(told, key=lambda one: -one.match.answer):
-        say(*_explained(one, decisions, seen.now, brief=policy is None))
+        say(*_explained(one, rows, seen.now, brief=policy is None))
 
 
 def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
@@ -162,7 +160,15 @@ def _use(use: Use) -> str:
     return f"budget {use.limit} of {use.scope}: {use.used} of {use.allowed} used after that"
 
 
-def _node_lines(facts: NodeFacts, seen: Snapshot, found: Simulated) -> Iterator[str]:
+def _stuck(row: Row, blockers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return what a node's drains would wait for, or fail by."""
+    takes_pods = ("the node takes new pods, so it would fail: cordon first",)
+    return (*(takes_pods if row.takes_pods else ()), *blockers.get(row.decision.node, ()))
+
+
+def _node_lines(
+    facts: NodeFacts, rows: Sequence[Row], seen: Snapshot, found: Simulated
+) -> Iterator[str]:
     ready = "Ready" if facts.ready else "not Ready"
     cordon = "cordoned" if facts.unschedulable else "schedulable"
     group = ", ".join(
@@ -184,12 +190,12 @@ def _node_lines(facts: NodeFacts, seen: Snapshot, found: Simulated) -> Iterator[
         yield f"  alert {alert.name or alert.instance} of {alert.source} for {age}{quiet}"
     if facts.faults_note:
         yield f"  the fault report is not used: {facts.faults_note}"
+    for said in dict.fromkeys(filter(None, map(_left_alone, rows))):
+        yield f"  {said}"
     yield from (f"  note: {note}" for note in (*seen.notes, *_doubts(found)))
 
 
-def _explained(
-    one: Explained, decisions: Sequence[Decision], now: float, *, brief: bool
-) -> Iterator[str]:
+def _explained(one: Explained, rows: Sequence[Row], now: float, *, brief: bool) -> Iterator[str]:
     yield ""
     if one.not_asked and not one.holding:
         yield f"{one.policy} ({one.mode}): is not about this node: {one.not_asked}"
@@ -204,9 +210,35 @@ def _explained(
         yield from (line for told in one.clauses if told.asked for line in _clause(told, now))
     else:
         yield from (line for told in one.clauses for line in _clause(told, now))
-    for hold, look in _holds(one.policy, decisions):
+    yield from (f"  {said}" for said in _does(one, rows))
+    for hold in _holds(one.policy, rows):
+        look = hold.look_again
         again = f"; looks again in {_span(look - now)}" if look is not None else ""
         yield f"  held by {hold.guard}: {hold.reason}{again}"
+
+
+def _does(one: Explained, rows: Sequence[Row]) -> Iterator[str]:
+    """Say what a policy would do now, or how far it got with what it began."""
+    enforced = "" if one.mode == Mode.ENFORCE else ", if it were enforced"
+    for row in rows:
+        where = ", in dry-run alone" if row.dry_run else enforced
+        steps = [step for step, policy in row.does if policy == one.policy]
+        if steps:
+            yield f"would do now{where}: {', '.join(steps)}"
+        begun = f"{one.policy}: "
+        for said in row.decision.steps:
+            if said.startswith(begun):
+                yield f"{'then it is' if steps else 'it is'} at {said.removeprefix(begun)}"
+    if one.mode == Mode.DISABLED:
+        yield "would do nothing: it is Disabled"
+
+
+def _left_alone(row: Row) -> str:
+    """Say why no policy at all acts on a node; "" if they may."""
+    decision = row.decision
+    if decision.phase not in {NodePhase.FROZEN, NodePhase.LEFT_ALONE}:
+        return ""
+    return f"nothing is done here: {decision.sentence}"
 
 
 def _verdict(one: Explained) -> str:
@@ -225,11 +257,9 @@ def _clause(told: Told, now: float) -> Iterator[str]:
     yield f"{indent}{told.path}{asked} {WORDS[told.answer]}{why}{again}"
 
 
-def _holds(policy: str, decisions: Sequence[Decision]) -> Iterator[tuple[Hold, float | None]]:
-    for decision in decisions:
-        for hold in decision.holds:
-            if hold.policy == policy:
-                yield hold, hold.look_again
+def _holds(policy: str, rows: Sequence[Row]) -> Iterator[Hold]:
+    for row in rows:
+        yield from (hold for hold in row.decision.holds if hold.policy == policy)
 
 
 def _span(seconds: float) -> str:
@@ -259,11 +289,12 @@ def _as_json(
             {
                 "node": row.decision.node,
                 "phase": row.decision.phase.value,
+                "dryRun": row.dry_run,
                 "matched": list(row.decision.matched),
                 "steps": list(row.steps),
                 "messages": row.messages,
                 "holds": [hold._asdict() for hold in row.decision.holds],
-                "drainBlockers": list(blockers.get(row.decision.node, ())),
+                "drainBlockers": list(_stuck(row, blockers)),
             }
             for row in found.rows
         ],
@@ -278,7 +309,7 @@ def _sources(found: Simulated) -> dict[str, object]:
 def _explained_as_json(
     node: str,
     told: Sequence[Explained],
-    decisions: Sequence[Decision],
+    rows: Sequence[Row],
     seen: Snapshot,
     found: Simulated,
 ) -> dict[str, object]:
@@ -287,6 +318,7 @@ def _explained_as_json(
         "time": seen.now,
         "notes": [*seen.notes, *_doubts(found)],
         "sources": _sources(found),
+        "leftAlone": next(filter(None, map(_left_alone, rows)), ""),
         "policies": [
             {
                 "policy": one.policy,
@@ -301,7 +333,10 @@ def _explained_as_json(
                     asdict(clause) | {"answer": clause.answer.name.lower()}
                     for clause in one.clauses
                 ],
-                "holds": [hold._asdict() for hold, _ in _holds(one.policy, decisions)],
+                "steps": [
+                    step for row in rows for step, policy in row.does if policy == one.policy
+                ],
+                "holds": [hold._asdict() for hold in _holds(one.policy, rows)],
             }
             for one in told
         ],

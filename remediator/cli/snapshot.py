@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import structlog
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
@@ -33,9 +29,6 @@ from remediator.record.control import CONTROL_CONFIGMAP, read_control
 from remediator.record.state import STATE_CONFIGMAP, STATE_KEY, decode_state
 from remediator.signals.glance import glance
 from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
-
-
-_ERRORS_ONLY: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +69,7 @@ def take_snapshot(
     """
     if tape is not None:
         return _recorded(tape, at, source.from_files())
-    with only_errors_logged():
-        return on_cluster(target, lambda api: _live(api, target.namespace, source, cluster))
-
-
-@contextmanager
-def only_errors_logged() -> Iterator[None]:
-    """Have the controller's code log nothing less: what counts of it is printed here."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_ERRORS_ONLY))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
+    return on_cluster(target, lambda api: _live(api, target.namespace, source, cluster))
 
 
 def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy]) -> Snapshot:

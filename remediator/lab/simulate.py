@@ -31,13 +31,24 @@ from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One node on which something would be done or held."""
+    """One node on which something would be done or held; ``dry_run``: only in dry-run.
+
+    ``does``: what would be done, each with its policy.
+    """
 
     decision: Decision
-    steps: tuple[str, ...]
+    does: tuple[tuple[str, str], ...]
     messages: int
+    dry_run: bool = False
     drains: tuple[Drain, ...] = ()
     """How the policies that match would drain it, sooner or later."""
+    takes_pods: bool = False
+    """It would be drained, and take new pods meanwhile: then the drain fails."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What would be done, as text."""
+        return tuple(f"{step} ({policy})" for step, policy in self.does)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +168,29 @@ def _rows(lab: Lab) -> Iterable[Row]:
                 for one in lab.timeline.happenings
                 if one.node == decision.node and one.dry_run is side.dry_run
             ]
-            steps = tuple(
-                f"{one.name} ({one.policy})"
+            does = tuple(
+                (one.name, one.policy)
                 for one in own
                 if one.what in {What.STEP, What.WORK, What.RESUMED, What.UNDONE}
             )
             messages = sum(one.what is What.MESSAGE for one in own)
-            if steps or messages or decision.holds or decision.matched:
-                yield Row(decision, steps, messages, _drains(lab, decision))
+            if does or messages or decision.holds or decision.matched:
+                yield Row(
+                    decision,
+                    does,
+                    messages,
+                    side.dry_run,
+                    _drains(lab, decision),
+                    _takes_pods(lab, decision, does, dry_run=side.dry_run),
+                )
+
+
+def _takes_pods(
+    lab: Lab, decision: Decision, does: Iterable[tuple[str, str]], *, dry_run: bool
+) -> bool:
+    facts = lab.seen(decision.node, dry_run=dry_run)
+    drained = any(step == "drain" for step, _ in does)
+    return drained and facts is not None and not facts.out_of_service
 
 
 def _drains(lab: Lab, decision: Decision) -> tuple[Drain, ...]:

@@ -215,10 +215,9 @@ class Board:
             lines.append("policies ask for alerts, and no Alertmanager is configured")
         lines += self.refused.notes()
         lines += [line for book in self.queries.values() for line in _troubles(book)]
-        lines += [
-            f"query {short(one)}: no Prometheus {one.source or ''} is configured"
-            for one in self._unasked
-        ]
+        for one in self._unasked:
+            named = f"{one.source} " if one.source else ""
+            lines.append(f"query {short(one)}: no Prometheus {named}is configured")
         return tuple(lines)
 
     # -- what comes of it --------------------------------------------------------------------

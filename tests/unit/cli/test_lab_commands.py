@@ -285,6 +285,78 @@ def test_explain_tells_every_clause(folder: Path, tape: Path) -> None:
     assert "cannot be told: no alert names this node" in absent
 
 
+def test_explain_says_what_the_policy_would_do_and_how_far_it_would_get(
+    folder: Path, tape: Path
+) -> None:
+    flags = ("--policies", folder, "--recorded", tape, "--at", "11m")
+    output = call("policy", "explain", "gpu-1", *flags)[1]
+    assert "  would do now, if it were enforced: cordon, notify\n" in output
+    assert "  then it is at 2/2 done\n" in output
+    (policy,) = json.loads(call("policy", "explain", "gpu-1", *flags, "-o", "json")[1])["policies"]
+    assert policy["steps"] == ["cordon", "notify"]
+    well = call("policy", "explain", "gpu-2", *flags)[1]
+    assert "would do" not in well
+
+
+REQUEST = "gpu-remediator.io/request"
+MODE = "gpu-remediator.io/mode"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        (
+            {MODE: "disabled"},
+            "nothing is done here: the node says gpu-remediator.io/mode: disabled",
+        ),
+        ({MODE: "dry-run"}, "would do now, in dry-run alone: cordon, notify"),
+    ],
+    ids=["disabled", "dry-run"],
+)
+def test_explain_says_what_the_node_itself_stops(
+    folder: Path, tape: Path, annotations: dict[str, str], said: str
+) -> None:
+    _annotate(tape, annotations)
+    flags = ("--policies", folder, "--recorded", tape)
+    output = call("policy", "explain", "gpu-1", *flags)[1]
+    assert f"  {said}" in output
+    assert "if it were enforced: cordon" not in output
+
+
+def test_what_is_printed_as_json_is_json_whatever_is_written_on_a_node(
+    folder: Path, tape: Path
+) -> None:
+    """A defect of an annotation is logged by the reader of nodes, and not among the output."""
+    _annotate(tape, {REQUEST: "{", MODE: "\x1b[2K"})
+    flags = ("--policies", folder, "--recorded", tape, "-o", "json")
+    simulated = call("simulate", *flags)[1]
+    assert {one["node"] for one in json.loads(simulated)["nodes"]} == {"gpu-1"}
+    assert json.loads(call("policy", "explain", "gpu-1", *flags)[1])["leftAlone"]
+
+
+def test_a_drain_that_would_fail_because_the_node_takes_pods_is_said(
+    folder: Path, tape: Path
+) -> None:
+    steps = "steps: [{cordon: {}}, {notify: {to: [log]}}]"
+    (folder / "p.yaml").write_text(POLICY.replace(steps, "steps: [{drain: {}}]"))
+    flags = ("--policies", folder, "--recorded", tape, "--at", "11m")
+    said = "the node takes new pods, so it would fail: cordon first"
+    assert said in call("simulate", *flags)[1]
+    (folder / "p.yaml").write_text(POLICY.replace(steps, "steps: [{cordon: {}}, {drain: {}}]"))
+    assert said not in call("simulate", *flags)[1]
+
+
+def _annotate(tape: Path, annotations: dict[str, str]) -> None:
+    """Have the recording end while gpu-1 is faulty, with these annotations."""
+    begun = [
+        line
+        for line in tape.read_text().splitlines()
+        if "t" not in (one := json.loads(line)) or one["t"] < 700
+    ]
+    end = json.dumps({"t": 700.0, "node": "gpu-1", "set": {"annotations": annotations}})
+    tape.write_text("\n".join([*begun, end]) + "\n")
+
+
 def test_explain_as_json_is_for_programs(folder: Path, tape: Path) -> None:
     flags = ("--policies", folder, "--recorded", tape)
     code, output = call("policy", "explain", "gpu-1", *flags, "-o", "json")

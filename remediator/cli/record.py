@@ -6,6 +6,7 @@ What alerts and queries say is recorded as the controller's own code makes it of
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gzip
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -24,7 +25,7 @@ from remediator.kube.objects import Node
 from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.kube.store import Store
-from remediator.lab.said import Said, Writer
+from remediator.lab.said import TICK_SECONDS, Said, Writer
 from remediator.lab.tape import encode_blind, encode_change, encode_header, encode_said
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
@@ -37,7 +38,6 @@ from remediator.signals.glance import Nobody, sighted
 from remediator.signals.resolve import NodeIndex
 
 
-TICK_SECONDS: Final = 1.0
 FLUSH_SECONDS: Final = 5.0
 _GZIP: Final = ".gz"
 
@@ -67,7 +67,8 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
     A file that is overwritten keeps what is in it until there is a first line to put there.
 
     Raises:
-        Failure: the file is there already (2), a policy is wrong (2), or nodes may not be read.
+        Failure: the file is there already, or another process writes it (2), a policy is wrong
+            (2), or nodes may not be read.
     """
     if out.exists() and not overwrite:
         raise Failure(f"error: {out} exists; --force overwrites it", code=2)
@@ -109,10 +110,26 @@ class _Out:
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
-        """Open it. Raises OSError."""
+        """Open it for us alone. Raises OSError, Failure."""
         # To append: what is in it stays until `empty`, and "w" would have taken it away here.
-        self._file = self._closing.enter_context(self._path.open("ab"))
+        with ExitStack() as closing:
+            self._file = closing.enter_context(self._path.open("ab"))
+            if self._path.is_file():
+                self._lock()
+            self._closing = closing.pop_all()
         return self
+
+    def _lock(self) -> None:
+        """Keep others from writing here: lines of two recorders, mixed, could not be read."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Failure(
+                f"error: {self._path}: another process records into it; name another file",
+                code=2,
+            ) from error
+        except OSError:
+            return  # a file system without locks
 
     def __exit__(self, *_: object) -> None:
         """Write what is left. Raises OSError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -111,16 +112,25 @@ def failure_of(error: PolicyError) -> Failure:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a recording, packed or not. Raises Failure."""
+    number = 1
     try:
-        if path.name.endswith(GZIP):
-            with gzip.open(path, "rt", encoding="utf-8") as stream:
-                yield from stream
-        else:
-            with path.open(encoding="utf-8") as stream:
-                yield from stream
+        with gzip.open(path) if path.name.endswith(GZIP) else path.open("rb") as stream:
+            for line in stream:
+                # The last line may have been cut off within a character.
+                whole = line.endswith(b"\n")
+                yield line.decode("utf-8", errors="strict" if whole else "replace")
+                number += 1
     except EOFError:
         return  # a packed recording that was cut off: what came before is whole
-    except (OSError, UnicodeDecodeError) as error:
+    except zlib.error as error:
+        raise Failure(
+            f"error: {path}: damaged: {error}; what comes before the damage can be saved:"
+            f" zcat {path} 2>/dev/null > NEW.jsonl",
+            code=BAD_INPUT,
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Failure(f"error: {path}: line {number}: {error}", code=BAD_INPUT) from error
+    except OSError as error:
         raise Failure(f"error: {path}: {error}", code=BAD_INPUT) from error
 
 

@@ -21,7 +21,7 @@ from remediator.kube.podplace import PodFinder
 from remediator.kube.read import ApiNodeReader
 from remediator.lab.foreign import cleaned
 from remediator.lab.said import Sayings
-from remediator.lab.tape import TapeError, decode, read_header
+from remediator.lab.tape import Change, TapeError, decode, read_header
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.quantities import format_duration
@@ -73,46 +73,66 @@ def take_snapshot(
 
 
 def _recorded(tape: Path, at: float | None, policies: Sequence[RemediationPolicy]) -> Snapshot:
-    nodes: dict[str, Node] = {}
-    now = start = None
-    names, over = set[str](), True
-    sayings = Sayings()
+    view = _View()
     try:
         expected = read_header(next(read_lines(tape), "")).nodes
         for change in decode(read_lines(tape)):
-            start = change.at if start is None else start
-            if at is not None and change.at > start + at:
-                over = False
+            if not view.take(change, at):
                 break
-            now = change.at
-            if change.said is not None:
-                sayings.take(change.said, change.at)
-            elif change.node is not None:
-                names.add(change.name)
-                nodes[change.name] = cleaned(change.node)
-            elif not change.blind:
-                nodes.pop(change.name, None)
     except TapeError as error:
         raise Failure(f"error: {tape}: {error}", code=BAD_INPUT) from error
+    now, start = view.now, view.start
     if now is None or start is None:
         raise Failure(f"error: {tape}: the recording holds no node", code=BAD_INPUT)
-    if at is not None and over and start + at > now:
+    if at is not None and view.over and start + at > now:
         raise Failure(
             f"error: --at {format_duration(at)} is past the end of {tape}: its last line is"
             f" {_length(now - start)} after its first; without --at its end is looked at",
             code=BAD_INPUT,
         )
-    notes = sayings.unrecorded(policies)
-    if len(names) < expected:
-        begun = f"the recording had seen {len(names)} of {expected} nodes by then"
+    notes = view.sayings.unrecorded(policies)
+    if view.unseen:
+        notes = (*notes, "the recorder saw nothing at that time: this is what it had seen before")
+    if len(view.names) < expected:
+        begun = f"the recording had seen {len(view.names)} of {expected} nodes by then"
         notes = (*notes, f"{begun}: it was just beginning, look at a later time")
     return Snapshot(
         now=now if at is None else start + at,
-        nodes=tuple(nodes.values()),
+        nodes=tuple(view.nodes.values()),
         policies=tuple(policies),
-        sightings=sayings.sightings(),
+        sightings=view.sayings.sightings(),
         notes=notes,
     )
+
+
+class _View:
+    """What a recording holds at a time. ``unseen``: its recorder saw nothing then."""
+
+    def __init__(self) -> None:
+        self.now: float | None = None
+        self.start: float | None = None
+        self.nodes: dict[str, Node] = {}
+        self.names: set[str] = set()
+        self.sayings = Sayings()
+        self.over, self.unseen = True, False
+
+    def take(self, change: Change, at: float | None) -> bool:
+        """Take in a line. False: it is of later than ``at`` seconds after the start."""
+        self.start = change.at if self.start is None else self.start
+        if at is not None and change.at > self.start + at:
+            self.over, self.unseen = False, change.at - change.blind < self.start + at
+            return False
+        self.now = change.at
+        if change.anew:
+            self.sayings = Sayings()
+        if change.said is not None:
+            self.sayings.take(change.said, change.at)
+        elif change.node is not None:
+            self.names.add(change.name)
+            self.nodes[change.name] = cleaned(change.node)
+        else:
+            self.nodes.pop(change.name, None)
+        return True
 
 
 def _length(seconds: float) -> str:

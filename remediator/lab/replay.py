@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from remediator.decide.facts import ClusterFacts
 from remediator.decide.signal_clauses import names
 from remediator.kube.objects import Node
 from remediator.lab.assumed import Answers, assumptions, relied_on
@@ -20,12 +21,13 @@ from remediator.lab.given import ApproveGiven
 from remediator.lab.outside import CHANGES
 from remediator.lab.player import with_mode
 from remediator.lab.run import Lab
-from remediator.lab.said import Said, Sayings
+from remediator.lab.said import TICK_SECONDS, Said, Sayings
 from remediator.lab.tape import Change, TapeError
 from remediator.lab.timeline import DONE, Timeline, What
 from remediator.lab.works import Assumptions
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
+from remediator.policy.quantities import format_duration
 from remediator.policy.steps import WORKS
 from remediator.signals.fleet import SignalsOfNode, signals_differ
 
@@ -155,6 +157,8 @@ class _Player:
         self._raw: dict[str, Node] = {}
         self._seen: set[str] = set()
         self._policies = enforced
+        self._gaps: list[tuple[float, float]] = []
+        """When how many seconds ended in which nothing was seen."""
         self._sayings = Sayings()
         self._told: dict[str, SignalsOfNode] = {}
         self._unless = [
@@ -170,20 +174,26 @@ class _Player:
     def end(self) -> Replayed:
         """Return what came of it."""
         timeline = self._lab.timeline
-        notes = self._sayings.unrecorded(self._policies)
+        notes = (*self._sayings.unrecorded(self._policies), *_blind(self._gaps, self._start))
         assumed = relied_on(self._lab.assume, self._policies)
         return Replayed(self._start, self._last, len(self._seen), timeline, notes, assumed)
 
     def _happen(self, change: Change) -> None:
         lab = self._lab
         if change.blind:
+            self._gaps.append((change.at, change.blind))
             lab.blind(change.blind)
+        if change.anew:
+            self._hear_nothing()
+        if change.blind or change.anew:
             return
         if change.said is not None:
             self._hear(change.said, change.at)
             return
         name, new = change.name, change.node
         old = self._raw.pop(name, None)
+        if old is None or new is None or new.uid != old.uid:
+            self._forget(name)
         if new is None:
             lab.remove(name)
             return
@@ -211,12 +221,39 @@ class _Player:
             concerns = any(names(clause, one) for clause in self._unless for one in taken.alerts)
             self._lab.set_around(around, matters=taken.levels or concerns)
 
+    def _hear_nothing(self) -> None:
+        """Another recorder begins: what it was told is what it says, and nothing before."""
+        self._sayings = Sayings()
+        self._lab.set_around(ClusterFacts())
+        for name in sorted(self._told):
+            self._tell(name)
+
+    def _forget(self, name: str) -> None:
+        """What is said of a node is not said of another of its name, until it is said anew."""
+        self._told.pop(name, None)
+        self._lab.call_at(self._lab.now + TICK_SECONDS, partial(self._tell, name))
+
     def _tell(self, name: str) -> None:
         """Tell the lab of one node, as the board tells the fleet: by the same rule."""
+        lab, facts = self._lab, self._lab.fleet.get(name)
+        if facts is None:
+            return  # it is told when it is there
         before = self._told.get(name, SignalsOfNode())
         after = SignalsOfNode(self._sayings.alerts_on(name), self._sayings.queries_on(name))
         self._told[name] = after
-        lab, facts = self._lab, self._lab.fleet.get(name)
-        in_session = facts is not None and facts.session is not None
+        in_session = facts.session is not None
         matters = signals_differ(before, after, in_session=in_session, now=lab.now)
         lab.set_signals(name, alerts=after.alerts, queries=after.queries, matters=matters)
+
+
+def _blind(gaps: Sequence[tuple[float, float]], start: float) -> tuple[str, ...]:
+    """Say what was not seen, and so cannot be known."""
+    if not gaps:
+        return ()
+    at, seconds = max(gaps, key=lambda one: one[1])
+    total = format_duration(round(sum(length for _, length in gaps)))
+    since = format_duration(max(0, round(at - seconds - start)))
+    times = "once" if len(gaps) == 1 else f"{len(gaps)} times"
+    longest = f"from {since} on" if len(gaps) == 1 else f"the longest from {since} on"
+    note = f"the recorder saw nothing of the nodes {times}, {total} in all, {longest}"
+    return (f"{note}: what these policies would have done meanwhile is not known",)

@@ -133,16 +133,15 @@ class Lab:
 
     def put(self, node: Node) -> None:
         """Take in a version of a node, as the watch would bring it now."""
-        version = str(next(self._serial) + 1)
         before = self.fleet.node(node.name)
-        new = msgspec.structs.replace(node, resource_version=version)
+        new = msgspec.structs.replace(node, resource_version=str(next(self._serial) + 1))
         self.fleet.on_event(None, new)
         self.agents.heard(node.name, self.fleet.get(node.name))
         self.on_version(before, new)
         self._count(node.name)
 
     def blind(self, seconds: float) -> None:
-        """Have nothing of the nodes been seen for so long, until now."""
+        """Have nothing of the nodes been seen for so long."""
         self.fleet.blind(seconds)
         self.agents.soon()
 
@@ -277,6 +276,7 @@ class Lab:
             side.decisions.pop(facts.uid, None)
             self.works.keep(facts.name, (), dry_run=side.dry_run)
         self.overlay.forget(facts.uid)
+        self._signals.pop(facts.name, None)  # the next node of its name begins without any
         self._agenda.drop(facts.name)
         self._wake()
 

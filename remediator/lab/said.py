@@ -27,6 +27,9 @@ from remediator.policy.model import RemediationPolicy
 from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
 
 
+TICK_SECONDS: Final = 1.0
+"""How often a recorder looks at what is said."""
+
 _ID_CHARACTERS: Final = 10
 _SHOWN: Final = 60
 

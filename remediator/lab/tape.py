@@ -15,6 +15,10 @@ recorder saw nothing. ``said``: what changed of alerts and queries, see :mod:`re
 version 1 has no such lines. Everything a decision about nodes rests on is in it, and no secret; of
 pods and addresses only what labels of alerts say. A line is written whole, so that a recording
 that was cut off is short and not broken.
+
+A first line within is that of a recorder that was begun again: recordings of one cluster, one
+after the other in one file, are one. What was between them nobody saw (``blind``), each node is
+described anew, and one that is not is gone.
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ VERSION: Final = 2
 OLDEST: Final = 1
 MAX_MESSAGE: Final = 200
 """Characters kept of a condition's message: policies do not read them."""
+LISTED_SECONDS: Final = 60.0
+"""A node that a recorder has not described by then was not there when it began."""
+
+_HEADER: Final = '{"gpuRemediatorRecording":'
 
 _UNKNOWN: Final = "unknown field"
 _NEWER: Final = ": take the program that recorded it, or a newer one"
@@ -83,7 +91,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 class Change(NamedTuple):
     """One version of a node, or (None) its end; or nothing seen; or what others say.
 
-    ``at``: epoch seconds of the recorder.
+    ``at``: epoch seconds of the recorder. ``anew``: another recorder begins, after ``blind``
+    seconds: what others said to the one before is not known any more.
     """
 
     at: float
@@ -91,6 +100,7 @@ class Change(NamedTuple):
     node: Node | None
     blind: float = 0.0
     said: Said | None = None
+    anew: bool = False
 
 
 def encode_header(start: float, nodes: int) -> str:
@@ -131,9 +141,13 @@ def decode(lines: Iterable[str]) -> Iterator[Change]:
         TapeError: it is no recording, of another version, or a line within is damaged.
     """
     numbered = ((at, text) for at, text in enumerate(lines, 1) if text.strip())
-    header = read_header(next(numbered, (1, ""))[1])
-    nodes: dict[str, Node] = {}
+    tape = _Tape(read_header(next(numbered, (1, ""))[1]))
     for at, text in numbered:
+        # The line before it may have been cut off: then it begins within this one.
+        begins = text.find(_HEADER)
+        if begins >= 0 and (again := _header_at(text[begins:], at)) is not None:
+            yield tape.begin_again(again)
+            continue
         try:
             line = msgspec.json.decode(text, type=Line)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -141,48 +155,96 @@ def decode(lines: Iterable[str]) -> Iterator[Change]:
                 return  # the last line was being written
             newer = _NEWER if _UNKNOWN in str(error) else ""
             raise TapeError(f"line {at}: {error}{newer}") from error
-        yield _apply(line, nodes, header.start, at)
+        yield from tape.take(line, at)
 
 
-def read_header(text: str) -> Header:
-    """Read the first line. Raises TapeError."""
+def read_header(text: str, number: int = 1) -> Header:
+    """Read the first line of a recording, or of another one within. Raises TapeError."""
     try:
         header = msgspec.json.decode(text, type=Header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise TapeError(f"line 1: this is no recording of `remediator record`: {error}") from error
+        raise TapeError(
+            f"line {number}: this is no recording of `remediator record`: {error}"
+        ) from error
     if not OLDEST <= header.gpu_remediator_recording <= VERSION:
         raise TapeError(
-            f"line 1: a recording of version {header.gpu_remediator_recording}, this program reads "
-            f"versions {OLDEST} to {VERSION}{_NEWER}"
+            f"line {number}: a recording of version {header.gpu_remediator_recording}, this program"
+            f" reads versions {OLDEST} to {VERSION}{_NEWER}"
         )
     return header
 
 
-def _apply(line: Line, nodes: dict[str, Node], start: float, number: int) -> Change:
-    now = start + line.t
-    if line.blind:
-        return Change(now, "", None, line.blind)
-    if line.said is not None:
-        return Change(now, "", None, said=line.said)
-    known = nodes.get(line.node)
-    if line.gone:
-        nodes.pop(line.node, None)
-        return Change(now, line.node, None)
-    state = line.set
-    if state is not None and state.uid is not None:
-        known = _blank(line.node, state.uid, now)
-    if known is None:
-        raise TapeError(f"line {number}: node {line.node} has no first line")
-    node = known if state is None else _merged(known, state, now)
-    if line.beats:
-        due = frozenset(line.beats)
-        conditions = tuple(
-            msgspec.structs.replace(one, last_heartbeat_time=stamp(now)) if one.type in due else one
-            for one in node.conditions
-        )
-        node = msgspec.structs.replace(node, conditions=conditions)
-    nodes[line.node] = node
-    return Change(now, line.node, node)
+def _header_at(text: str, number: int) -> Header | None:
+    """Return the first line of another recording; None: the text only looks like one."""
+    try:
+        msgspec.json.decode(text, type=Header)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return read_header(text, number)
+
+
+class _Tape:
+    """The fold of the lines: what is known of each node."""
+
+    def __init__(self, header: Header) -> None:
+        self._start = self._last = header.start
+        self._nodes: dict[str, Node] = {}
+        self._missing: set[str] = set()
+        """Nodes that the recorder before knew, and this one has not described."""
+        self._undescribed = 0
+
+    def begin_again(self, header: Header) -> Change:
+        """Take in the first line of another recorder."""
+        self._start = header.start
+        self._missing, self._undescribed = set(self._nodes), header.nodes
+        blind = max(0.0, header.start - self._last)
+        return Change(header.start, "", None, round(blind, 3), anew=True)
+
+    def take(self, line: Line, number: int) -> Iterator[Change]:
+        """Yield what a line says, and who is gone by then."""
+        now = self._start + line.t
+        self._last = max(self._last, now)
+        if self._missing and (self._undescribed <= 0 or line.t > LISTED_SECONDS):
+            gone, self._missing = sorted(self._missing - {line.node}), set()
+            for name in gone:
+                del self._nodes[name]
+                yield Change(now, name, None)
+        yield self._change(line, number, now)
+
+    def _change(self, line: Line, number: int, now: float) -> Change:
+        if line.blind:
+            return Change(now, "", None, line.blind)
+        if line.said is not None:
+            return Change(now, "", None, said=line.said)
+        known = self._nodes.get(line.node)
+        if line.gone:
+            self._nodes.pop(line.node, None)
+            self._missing.discard(line.node)
+            return Change(now, line.node, None)
+        state = line.set
+        if state is not None and state.uid is not None:
+            known = self._described(line.node, state.uid, now)
+        if known is None:
+            raise TapeError(f"line {number}: node {line.node} has no first line")
+        node = known if state is None else _merged(known, state, now)
+        if line.beats:
+            node = _beaten(node, frozenset(line.beats), now)
+        self._nodes[line.node] = node
+        return Change(now, line.node, node)
+
+    def _described(self, name: str, uid: str, now: float) -> Node:
+        """Return the blank node that a first line fills."""
+        self._undescribed -= 1
+        self._missing.discard(name)
+        return _blank(name, uid, now)
+
+
+def _beaten(node: Node, due: frozenset[str], now: float) -> Node:
+    conditions = tuple(
+        msgspec.structs.replace(one, last_heartbeat_time=stamp(now)) if one.type in due else one
+        for one in node.conditions
+    )
+    return msgspec.structs.replace(node, conditions=conditions)
 
 
 # -- differences -------------------------------------------------------------------------------

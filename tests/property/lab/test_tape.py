@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from io import StringIO
 
 import msgspec
 import pytest
@@ -14,7 +15,15 @@ from remediator.kube.objects import Condition, Node, Taint
 from remediator.lab import nodes as on
 from remediator.lab.replay import replay
 from remediator.lab.run import Lab
-from remediator.lab.tape import TapeError, decode, encode_change, encode_header
+from remediator.lab.tape import (
+    LISTED_SECONDS,
+    Change,
+    TapeError,
+    decode,
+    encode_blind,
+    encode_change,
+    encode_header,
+)
 from remediator.lab.timeline import Timeline, What
 from remediator.policy.cluster import ClusterSpec
 from tests.property.cases import cases
@@ -29,6 +38,8 @@ SPEC = {
     "breaker": {"minNodes": 100},
 }
 GUARDED = frozenset(("uncordon", "cordon", "79", "48", "GPULost", "clear", "down", "up", "beat"))
+COMES_AND_GOES = frozenset(("gone", "other", "blind"))
+"""A node is deleted, one of its name with another UID is there, and nothing was seen."""
 
 texts = st.text(max_size=8)
 pairs = st.dictionaries(texts, texts, max_size=3)
@@ -128,11 +139,60 @@ def test_a_damaged_recording_is_named_to_the_line(lines: list[str], said: str) -
         list(decode(lines))
 
 
-events = st.lists(
-    st.tuples(st.integers(1, 12), st.sampled_from(NAMES), st.sampled_from(sorted(GUARDED))),
-    min_size=1,
-    max_size=14,
-)
+def versions_of(name: str) -> st.SearchStrategy[list[Node | None]]:
+    return versions.map(
+        lambda found: [one and msgspec.structs.replace(one, name=name) for one in found]
+    )
+
+
+@given(before=versions_of("n"), also=versions_of("m"), after=versions_of("n"), cut=st.booleans())
+def test_a_recorder_that_begins_again_goes_on(
+    before: list[Node | None], also: list[Node | None], after: list[Node | None], *, cut: bool
+) -> None:
+    """Two recordings in one file: what the second one does not know is gone."""
+    first = [*recorded(before, START), *recorded(also, START)[1:]]
+    second = recorded(after, START + 3600.0)
+    if cut:
+        first.append('{"t":9.0,"node":"n","set":{"uid":"u9","labels":{"a":"')
+    end = encode_change(None, node_of("end"), LISTED_SECONDS + 100.0)
+    changes = list(decode(StringIO("".join([*first, *second, f"{end}\n"]), newline="\n")))
+    assert {key: essence(one) for key, one in standing(changes).items() if key != "end"} == {
+        key: essence(one) for key, one in standing(decode(second)).items()
+    }
+    (again,) = [one for one in changes if one.anew]
+    assert again.at == START + 3600.0
+    assert again.at - again.blind == max(
+        (one.at for one in changes if one.at < again.at), default=START
+    )
+
+
+def recorded(given: list[Node | None], start: float) -> list[str]:
+    """Return the lines of these versions of one node, one a second."""
+    lines, old = [encode_header(start, len(given[:1])) + "\n"], None
+    for at, new in enumerate(given):
+        if (line := encode_change(old, new, float(at))) is not None:
+            lines.append(line + "\n")
+        old = new
+    return lines
+
+
+def standing(changes: Iterable[Change]) -> dict[str, Node]:
+    """Return the nodes that are there in the end."""
+    found: dict[str, Node] = {}
+    for one in changes:
+        if one.node is not None:
+            found[one.name] = one.node
+        elif one.name:
+            del found[one.name]
+    return found
+
+
+def events_of(kinds: frozenset[str]) -> st.SearchStrategy[list[tuple[int, str, str]]]:
+    return st.lists(
+        st.tuples(st.integers(1, 12), st.sampled_from(NAMES), st.sampled_from(sorted(kinds))),
+        min_size=1,
+        max_size=14,
+    )
 
 
 def steps(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
@@ -141,7 +201,7 @@ def steps(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
 
 
 @settings(max_examples=cases(80))
-@given(script=events)
+@given(script=events_of(GUARDED) | events_of(GUARDED | COMES_AND_GOES))
 def test_a_recording_replays_as_it_went(script: list[tuple[int, str, str]]) -> None:
     """Our own cordons and sessions are in the recording, and are not taken for people's."""
     cluster = ClusterSpec.model_validate(SPEC)
@@ -154,21 +214,32 @@ def test_a_recording_replays_as_it_went(script: list[tuple[int, str, str]]) -> N
         if line is not None:
             lines.append(line)
 
+    def blind() -> None:
+        lines.append(encode_blind(42.0, lab.now - START))
+        lab.blind(42.0)
+
     lab.on_version = written
     for name in NAMES:
         lab.put(node_of(name))
-    for at, name, what in [*times(script), (2000.37, NAMES[0], "beat")]:
-        lab.call_at(START + at, _event(lab, name, what))
+    for at, name, what in [*times(script), (2000.37, "last", "other")]:
+        lab.call_at(START + at, blind if what == "blind" else _event(lab, name, what))
     lab.run(START + 2001.0)
     changes = list(decode(f"{line}\n" for line in lines))
     again = replay(changes, policies=enforced, cluster=cluster)
     assert steps(again.timeline) == steps(lab.timeline)
     assert again.lost == lab.timeline.lost
+    assert any("saw nothing" in note for note in again.notes) is ("blind" in str(script))
 
 
 def _event(lab: Lab, name: str, what: str) -> Callable[[], None]:
     def happen() -> None:
-        lab.put(changed(lab.node(name), what, lab.now))
+        there = lab.fleet.node(name)
+        if what == "other":
+            lab.put(msgspec.structs.replace(node_of(name), uid=f"{name} of {lab.now}"))
+        elif there is not None and what == "gone":
+            lab.remove(name)
+        elif there is not None:
+            lab.put(changed(there, what, lab.now))
 
     return partial(happen)
 

@@ -147,7 +147,8 @@ class Settings(BaseSettings):
     identity: str = Field(
         default="",
         max_length=253,
-        description="Name of this replica in the Lease. Empty: host name and a random suffix.",
+        description="Name of this replica in the Lease, and of no other. Empty: host name and a"
+        " random suffix.",
     )
     lease_name: str = Field(
         default="gpu-remediator",

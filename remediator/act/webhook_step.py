@@ -2,9 +2,10 @@
 
 At least once, with one idempotency key for each attempt of the step: it is sent again until
 a 2xx says that it was taken, or a 4xx that it never will be, and not behind the step's
-deadline. Redirects are refused: a signed
-request must not follow them to another host. URL and secret may be rotated at any time. How it
-is signed: :mod:`remediator.act.signing`.
+deadline; a Retry-After is heeded. Redirects are refused: a signed request must not follow them to
+another host. URL and secret may be rotated at any time, and are blotted out of what a receiver
+says: that goes into the session, the record and messages. How it is signed:
+:mod:`remediator.act.signing`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Final
 
 import aiohttp
 import msgspec
+from yarl import URL
 
+from remediator.act.channels.http import excerpt, parts_of, retry_after
 from remediator.act.made import words_of
 from remediator.act.signing import SIGNATURE_HEADER, signature_header
 from remediator.clock import Clock
@@ -28,8 +31,10 @@ from remediator.policy.templates import Endpoint, fill
 PAYLOAD_VERSION: Final = 1
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
+LONGEST_RETRY_AFTER: Final = 300.0
+"""Seconds that a receiver may ask us to wait."""
 MAX_SECRET_BYTES: Final = 16 * 1024
-_EXCERPT: Final = 200
+_MAX_SAID: Final = 4096
 _OK, _REDIRECT, _SERVER_ERROR = 200, 300, 500
 _RETRIED: Final = frozenset({408, 425, 429})
 """Client errors that say "later", not "never". https://www.rfc-editor.org/rfc/rfc9110#section-15"""
@@ -53,12 +58,16 @@ class _NotYetError(Exception):
     """It was not taken, or perhaps not; it is sent again.
 
     ``sent``: something may have left. ``taken``: False if it was answered, None if nobody knows.
+    ``after``: seconds that the receiver asked us to wait, 0 if it did not.
     """
 
-    def __init__(self, why: str, *, sent: bool = False, taken: bool | None = None) -> None:
+    def __init__(
+        self, why: str, *, sent: bool = False, taken: bool | None = None, after: float = 0.0
+    ) -> None:
         super().__init__(why)
         self.sent = sent
         self.taken = taken
+        self.after = min(after, LONGEST_RETRY_AFTER)
 
 
 Called = Callable[[str, bool | None, str], None]
@@ -106,8 +115,9 @@ class WebhookWorker:
             except _NotYetError as error:
                 if error.sent:
                     self._called(spec.to, error.taken, str(error))
-                say(f"{spec.to} has not taken it yet: {error}; tried again in {wait:g} s")
-                await asyncio.sleep(wait)
+                pause = max(wait, error.after)
+                say(f"{spec.to} has not taken it yet: {error}; tried again in {pause:g} s")
+                await asyncio.sleep(pause)
                 wait = min(2 * wait, LAST_RETRY)
                 continue
             return Outcome(key=work.key, delivered=well, note=f"{spec.to}: {note}")
@@ -132,9 +142,10 @@ class WebhookWorker:
                 timeout=aiohttp.ClientTimeout(total=endpoint.timeout),
                 allow_redirects=False,
             ) as response:
-                said = await response.content.read(_EXCERPT)
-                excerpt = " ".join(said.decode(errors="replace").split())
-                return _meaning(response.status, excerpt)
+                said = await response.content.read(_MAX_SAID)
+                secrets = (secret.decode(errors="replace"), *parts_of(URL(url)))
+                after = retry_after(response.headers.get("Retry-After", ""), self._clock.now())
+                return _meaning(response.status, excerpt(said, secrets), after)
         except TimeoutError as error:
             raise _NotYetError(f"no answer within {endpoint.timeout:g} s", sent=True) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -157,12 +168,12 @@ def body_of(work: Work, spec: CallWebhook) -> bytes:
     return msgspec.json.encode(call)
 
 
-def _meaning(status: int, excerpt: str) -> tuple[bool, str]:
-    said = f"HTTP {status}" + (f": {excerpt}" if excerpt else "")
+def _meaning(status: int, text: str, after: float) -> tuple[bool, str]:
+    said = f"HTTP {status}" + (f": {text}" if text else "")
     if _OK <= status < _REDIRECT:
         return True, said
     if status in _RETRIED or status >= _SERVER_ERROR:
-        raise _NotYetError(said, sent=True, taken=False)
+        raise _NotYetError(said, sent=True, taken=False, after=after)
     return False, said
 
 

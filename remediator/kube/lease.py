@@ -76,7 +76,8 @@ class Elector:
     Args:
         api: a transport that nobody else uses.
         namespace, name: of the Lease; it is created when missing.
-        identity: unique per process; seen by people in `holderIdentity`.
+        identity: unique per process; seen by people in `holderIdentity`. Who restarts under the
+            same one leads again at once; of two that share one the elder ends.
         timings: see `LeaseTimings`.
         clock: seconds that only grow, also through suspend.
         wall: the time of day, for the Lease's timestamps only.
@@ -355,6 +356,11 @@ class Elector:
             if lease.holder != self.identity:
                 raise LeaseLost(
                     f"the lease {self._name} is now held by {lease.holder or 'nobody'}"
+                ) from None
+            if lease.acquired != self._acquired:
+                raise LeaseLost(
+                    f"the lease {self._name} was taken by another process that is {self.identity},"
+                    " too: every replica needs an --identity of its own"
                 ) from None
             self._version = lease.resource_version
             await self._write(started, lease.transitions)

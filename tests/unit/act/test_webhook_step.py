@@ -17,7 +17,7 @@ from aiohttp import web
 
 from remediator.act import webhook_step
 from remediator.act.signing import SIGNATURE_HEADER
-from remediator.act.webhook_step import WebhookWorker
+from remediator.act.webhook_step import LONGEST_RETRY_AFTER, WebhookWorker
 from remediator.decide.decision import Outcome, Work
 from remediator.policy.steps import Step
 from remediator.policy.templates import Endpoint
@@ -151,6 +151,30 @@ async def test_what_is_refused_or_sent_elsewhere_failed(bench: Bench, status: in
 async def test_what_may_pass_is_tried_again(bench: Bench, status: int) -> None:
     bench.receiver.answers = [web.Response(status=status)]
     assert (await bench.call(bench.work())).delivered
+
+
+@pytest.mark.parametrize(("asked", "waits"), [("2", 2.0), ("86400", LONGEST_RETRY_AFTER)])
+async def test_a_receiver_may_ask_for_time(bench: Bench, asked: str, waits: float) -> None:
+    bench.receiver.answers = [web.Response(status=503, headers={"Retry-After": asked})]
+    calling = asyncio.create_task(bench.call(bench.work()))
+    while not bench.said:  # noqa: ASYNC110 - until it has tried once
+        await asyncio.sleep(0.01)
+    calling.cancel()
+    assert bench.said[0].endswith(f"tried again in {waits:g} s")
+
+
+async def test_a_receiver_that_repeats_secrets_tells_nobody(bench: Bench) -> None:
+    (bench.folder / "url").write_text(f"{bench.receiver.url}?token=t0ken-of-url")
+    given = {"url": None, "urlFile": str(bench.folder / "url")}
+    said = f"no route /reset?token=t0ken-of-url, and who is {SECRET}?"
+    bench.receiver.answers = [web.Response(status=500, text=said), web.Response(text=said)]
+
+    outcome = await bench.call(bench.work(), **given)
+
+    told = f"{outcome.note} {bench.said} {bench.calls}"
+    assert "no route" in told
+    assert "t0ken" not in told
+    assert SECRET not in told
 
 
 async def test_secret_and_url_may_come_later(bench: Bench) -> None:

@@ -380,6 +380,26 @@ async def test_lease_taken_by_another_is_lost_at_once(
     assert now() - start < 2.2
 
 
+async def test_of_two_replicas_with_one_identity_the_elder_ends_and_says_why(
+    server: LeaseServer,
+) -> None:
+    elder, younger = (Candidate(server, "same", LeaseTimings()) for _ in range(2))
+    elder.start()
+    await led(elder, 1)
+    await asyncio.sleep(5)
+    younger.start()
+    await led(younger, 1)
+    start = now()
+
+    assert elder.task is not None
+    with pytest.raises(LeaseLost, match="--identity"):
+        await elder.task
+    assert now() - start < LeaseTimings().retry_period + 0.2
+    await asyncio.sleep(30)
+    assert younger.elector.is_fresh()
+    await younger.stop()
+
+
 async def test_deleted_lease_is_lost(server: LeaseServer, candidates: list[Candidate]) -> None:
     a, _ = candidates
     a.start()

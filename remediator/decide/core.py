@@ -190,7 +190,7 @@ def _look(
 ) -> Look:
     """Match all policies of this world against a node, and let the breakers count.
 
-    Of a calm node without a session nobody asks what each of the policies says.
+    Where no session asks, a policy of whose faults the agent says that none is there says nothing.
     """
     uid, quiet = facts.uid, calm(facts, now)
     nobody_asks = facts.session is None and not facts.history.waivers
@@ -198,7 +198,7 @@ def _look(
     looks: list[float] = [] if quiet is None else [quiet.until]
     for active, selected, hold in _asked(facts, side, ledger):
         policy = active.policy
-        if quiet is not None and quiet.vouches(policy.agent_types):
+        if quiet is not None and quiet.vouches(policy.asked):
             if nobody_asks:
                 if not is_forgotten(active, uid, ledger):
                     note(active, facts, CLEAR, ledger, now)

@@ -6,11 +6,11 @@ that nobody thought of, also those that no catalogue knows yet. Nothing is evalu
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from node_agent.contract import MAX_TIMES, Severity
+from node_agent.contract import MAX_TIMES, ConditionType, Severity
 from remediator.policy.base import Model, schema_keywords
 from remediator.policy.quantities import Duration
 
@@ -24,6 +24,34 @@ SeverityName = Annotated[Severity, Field(strict=False)]
 _WORST_FIRST: Final = (Severity.FATAL, Severity.WARNING, Severity.INFO)
 _CODES: Final = "Any of these codes is enough."
 _EXCEPT: Final = "Beside `minSeverity`: not these, as other policies see to them."
+
+
+class Asked(NamedTuple):
+    """What it takes of our agent alone to say that nothing of what is asked for is there.
+
+    ``types``: conditions that must be False. ``codes``: those that its report must not name;
+    None: it must name none at all. Of Xids and SXids together: to mistake one for the other
+    only means to look closer.
+    """
+
+    types: frozenset[str] = frozenset()
+    codes: frozenset[int] | None = frozenset()
+
+    @property
+    def report(self) -> bool:
+        """Whether the report of faults is asked at all."""
+        return self.codes is None or bool(self.codes)
+
+    @property
+    def spoken_by(self) -> frozenset[str]:
+        """The conditions of the agent that all of it rests on: the report has one of its own."""
+        return self.types | {ConditionType.XID_ERROR} if self.report else self.types
+
+    def joined(self, other: Asked) -> Asked:
+        """Return what it takes for both."""
+        both = self.codes is None or other.codes is None
+        codes = None if both else (self.codes or frozenset()) | (other.codes or frozenset())
+        return Asked(self.types | other.types, codes)
 
 
 class CodesClause(Model):

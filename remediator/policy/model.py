@@ -19,9 +19,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from remediator.policy.base import LabelSelector, Model
+from remediator.policy.codes import Asked
 from remediator.policy.quantities import Duration, NodeAmount, Rate, StartRate
 from remediator.policy.steps import Step
-from remediator.policy.when import Unless, When
+from remediator.policy.when import Unless, When, joined
 from remediator.policy.windows import Window
 
 
@@ -247,12 +248,9 @@ class RemediationPolicy(Model):
         return self.metadata.name
 
     @cached_property
-    def agent_types(self) -> frozenset[str] | None:
-        """Of the whole ``when``; see :attr:`Clauses.agent_types`."""
-        asked = [entry.agent_types for entry in self.spec.when]
-        if any(types is None for types in asked):
-            return None
-        return frozenset().union(*(types for types in asked if types is not None))
+    def asked(self) -> Asked | None:
+        """What our agent must say for "not there"; see :attr:`Clauses.asked`."""
+        return joined(entry.asked for entry in self.spec.when)
 
     @cached_property
     def selects(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -20,7 +20,14 @@ from pydantic import Field, field_validator, model_validator
 
 from node_agent.contract import ConditionType, Severity
 from remediator.policy.base import Model, schema_keywords
-from remediator.policy.codes import DAY_SECONDS, CountClause, SeverityName, SXidClause, XidClause
+from remediator.policy.codes import (
+    DAY_SECONDS,
+    Asked,
+    CountClause,
+    SeverityName,
+    SXidClause,
+    XidClause,
+)
 from remediator.policy.expression import check
 from remediator.policy.quantities import Duration
 
@@ -234,24 +241,12 @@ class Clauses(Model):
                     yield from below.each(key)
 
     @cached_property
-    def agent_types(self) -> frozenset[str] | None:
-        """The agent's conditions whose ``False`` is all that it takes to say "not there".
+    def asked(self) -> Asked | None:
+        """What our agent must say for "not there"; None if anybody else is asked, too.
 
-        None if anything else is asked, too. Filters ask nothing where no fault is.
+        Filters ask nothing where no fault is.
         """
-        types: set[str] = set()
-        for key, clause in self.given:
-            if key in FILTERS:
-                continue
-            if key in {"xid", "sxid", "count"}:
-                types.add(ConditionType.XID_ERROR)
-            elif key == "condition" and clause.status == "True" and clause.type in _AGENT_TYPES:
-                types.add(clause.type)
-            elif key in {"all", "any"} and all(one.agent_types is not None for one in clause):
-                types.update(*(one.agent_types for one in clause))
-            else:
-                return None
-        return frozenset(types)
+        return joined(_asked(key, clause) for key, clause in self.given if key not in FILTERS)
 
     @model_validator(mode="after")
     def _names_a_fault(self) -> Self:
@@ -314,6 +309,28 @@ class Unless(Model):
         if not _given(self):
             raise ValueError("an entry of `unless` needs at least one of: alert, query, condition")
         return self
+
+
+def joined(parts: Iterable[Asked | None]) -> Asked | None:
+    """Return what all of these ask of our agent; None if one asks somebody else, too."""
+    found = Asked()
+    for one in parts:
+        if one is None:
+            return None
+        found = found.joined(one)
+    return found
+
+
+def _asked(key: str, clause: Any) -> Asked | None:
+    if key in {"xid", "sxid"}:
+        return Asked(codes=None if clause.codes is None else frozenset(clause.codes))
+    if key == "count":
+        return Asked(codes=frozenset((*clause.xid, *clause.sxid)))
+    if key in {"all", "any"}:
+        return joined(one.asked for one in clause)
+    if key == "condition" and clause.status == "True" and clause.type in _AGENT_TYPES:
+        return Asked(types=frozenset({clause.type}))
+    return None
 
 
 def _keys(entry: Model) -> list[str]:

@@ -54,8 +54,8 @@ def _waits_for_own_end(policy: RemediationPolicy, _context: Context) -> Iterator
 
 def _proves_clear(wanted: NodeConditionWait, policy: RemediationPolicy) -> bool:
     """Tell whether a condition says of every fault that the policy names that it is over."""
-    if policy.agent_types is not None:
-        return wanted.status == "False" and policy.agent_types == {wanted.type}
+    if policy.asked is not None:
+        return wanted.status == "False" and policy.asked.spoken_by == {wanted.type}
     opposite = {"True": "False", "False": "True"}
     named = {
         (entry.condition.type, opposite.get(entry.condition.status))

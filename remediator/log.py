@@ -51,6 +51,9 @@ _SUSPICIOUS: Final = (
 need no second look. (One search for each is a tenth of what one pattern for all costs.)"""
 
 
+_OF_LINES: Final = ("exception", "stack")
+
+
 def configure_logging(
     *,
     log_format: LogFormat = LogFormat.AUTO,
@@ -127,12 +130,30 @@ def _masked(value: Any) -> Any:
     return value
 
 
+def plain(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Processor for a terminal: what others wrote moves no cursor and begins no line.
+
+    Only a traceback has lines. What is no text is shown by its `repr`, which is plain already.
+    """
+    return {
+        name: _printable(value, keep="\n" if name in _OF_LINES else "")
+        if isinstance(value, str)
+        else value
+        for name, value in event.items()
+    }
+
+
+def _printable(text: str, *, keep: str) -> str:
+    return "".join(c if c.isprintable() or c in keep else " " for c in text)
+
+
 def _rendering(*, console: bool, colors: bool) -> list[Any]:
     """Exceptions are rendered without local variables: those may hold a token."""
     if console:
         return [
             structlog.processors.format_exc_info,
             mask,
+            plain,
             structlog.dev.ConsoleRenderer(
                 colors=colors,
                 exception_formatter=structlog.dev.plain_traceback,

@@ -22,6 +22,7 @@ from node_agent.settings import (
     definitions,
     load_settings,
 )
+from node_agent.terminal import say
 
 
 USAGE_ERROR: Final = 2
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(environ=os.environ, flags=flags, config=options.config or "")
     except SettingsError as error:
-        print(f"node-agent: {error}", file=sys.stderr)
+        say(f"node-agent: {error}", err=True)
         return USAGE_ERROR
     return _COMMANDS[options.command](settings, options)
 
@@ -156,7 +157,7 @@ def _release(settings: Settings, options: argparse.Namespace) -> int:
     try:
         seconds = Duration.parse(options.time)
     except ValueError as error:
-        print(f"node-agent: {error}", file=sys.stderr)
+        say(f"node-agent: {error}", err=True)
         return USAGE_ERROR
     return _beside_agent(lambda: cli_local.release(settings.socket, seconds))
 
@@ -167,7 +168,7 @@ def _beside_agent(command: Callable[[], int]) -> int:
     try:
         return command()
     except NoAgentError as error:
-        print(f"node-agent: {error}", file=sys.stderr)
+        say(f"node-agent: {error}", err=True)
         return FAILURE
 
 

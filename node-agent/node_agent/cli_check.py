@@ -7,9 +7,9 @@ same parts, for as long as they need to find out, and writes nothing.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +30,7 @@ from node_agent.publish.access import AccessError
 from node_agent.publish.node_api import ApiError
 from node_agent.sources.kernel_log import KernelLog, SourceState
 from node_agent.sources.pci_sysfs import PciSysfs, PciUnavailableError
+from node_agent.terminal import say
 from node_agent.xid.catalogue import load_catalogue
 
 
@@ -52,10 +53,10 @@ def show_check(settings: Settings, *, as_json: bool) -> int:
         whose = "looked at from here; no agent answers"
     found = (*found, asyncio.run(check_api(settings)))
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
-        print("\n".join(lines_of(found)))
-        print(f"\n({whose})", file=sys.stderr)
+        say(*lines_of(found))
+        say("", f"({whose})", err=True)
     return 1 if any(check.state == "off" for check in found) else 0
 
 

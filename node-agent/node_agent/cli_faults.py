@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +16,7 @@ from node_agent.contract import ConditionType, Fault, FaultKind, FaultReport
 from node_agent.publish.access import AccessError, find_access
 from node_agent.publish.node_api import ApiError, NodeApi, SeenCondition
 from node_agent.publish.standing import on_node
+from node_agent.terminal import say
 
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ def show_faults(settings: Settings, *, as_json: bool) -> int:
     try:
         view = asyncio.run(read_node(settings))
     except (AccessError, ApiError) as error:
-        print(f"node-agent: {error}", file=sys.stderr)
+        say(f"node-agent: {error}", err=True)
         return 1
     shown = shown_of(settings.node, view)
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(shown)).decode())
+        print(json.dumps(msgspec.to_builtins(shown), indent=2))
     else:
-        print("\n".join(lines_of(shown)))
+        say(*lines_of(shown))
     return 0
 
 

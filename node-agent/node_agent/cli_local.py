@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import sys
 from typing import Any, Final
+
+from node_agent.terminal import say
 
 
 _TIMEOUT: Final = 90.0
@@ -43,7 +44,7 @@ def ask(path: str, method: str, url: str, body: object = None) -> Any:
         return json.loads(connection.getresponse().read())
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NoAgentError(
-            f"no answer from the agent at {path}: {error}\n"
+            f"no answer from the agent at {path}: {error}. "
             "Run this beside the agent (kubectl exec), or give its --socket."
         ) from error
     finally:
@@ -56,9 +57,9 @@ def set_healthy(path: str, before: str) -> int:
     if answer.get("refused"):
         return _refused(answer)
     for line in answer.get("cleared", ()):
-        print(f"cleared: {line}")
+        say(f"cleared: {line}")
     if not answer.get("cleared"):
-        print("nothing to clear")
+        say("nothing to clear")
     return 0
 
 
@@ -68,12 +69,12 @@ def release(path: str, seconds: float) -> int:
     if answer.get("refused"):
         return _refused(answer)
     if answer.get("held"):
-        print(f"node-agent: not released: {answer['held']}", file=sys.stderr)
+        say(f"node-agent: not released: {answer['held']}", err=True)
         return 1
-    print(f"released for {seconds:g} s" if seconds else "the GPUs are watched again")
+    say(f"released for {seconds:g} s" if seconds else "the GPUs are watched again")
     return 0
 
 
 def _refused(answer: Any) -> int:
-    print(f"node-agent: refused: {answer['refused']}", file=sys.stderr)
+    say(f"node-agent: refused: {answer['refused']}", err=True)
     return 1

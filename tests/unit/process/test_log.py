@@ -3,12 +3,13 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remediator.log import MAX_FIELD, _as_json, configure_logging, mask
@@ -67,6 +68,50 @@ def test_auto_is_readable_in_a_terminal() -> None:
 
     assert "message_sent" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
+
+
+@given(text=st.text(), more=st.text(), level=st.sampled_from(["info", "warning"]))
+@example(text="x\x1b[2K\x9b", more="a\r\nn2  well\u2028\u202e", level="info")
+def test_in_a_terminal_each_line_stays_one_and_moves_no_cursor(
+    text: str, more: str, level: str
+) -> None:
+    stream = Terminal()
+    configure_logging(stream=stream, log_format=LogFormat.CONSOLE)
+    own = len(ESCAPE.findall(said(stream, level, "a", "b")))
+
+    whole = said(stream, level, text, more)
+
+    assert len(ESCAPE.findall(whole)) == own, "its own colours, and no more"
+    assert whole.endswith("\n")
+    assert ESCAPE.sub("", whole.removesuffix("\n")).isprintable()
+
+
+ESCAPE = re.compile("\x1b\\[[0-9;]*m")
+
+
+def said(stream: io.StringIO, level: str, text: str, more: str) -> str:
+    stream.seek(0)
+    stream.truncate()
+    getattr(structlog.get_logger("outbox"), level)("it is so", error=text, names=[text, more])
+    logging.getLogger("library").warning("%s and %s", text, more)
+    first, second = stream.getvalue().split("\n", 1)
+    assert "library" in second
+    return first + second
+
+
+def fail() -> None:
+    raise ValueError("over\x1b[2K\rthere")
+
+
+def test_in_a_terminal_a_traceback_has_lines_and_moves_no_cursor() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream, log_format=LogFormat.CONSOLE)
+    try:
+        fail()
+    except ValueError:
+        structlog.get_logger("outbox").exception("it is so")
+    assert "ValueError: over [2K there" in stream.getvalue()
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))
 
 
 def test_lines_below_the_level_are_not_written() -> None:

@@ -10,9 +10,9 @@ Invariants:
   reported, and the successor sends it again with the same key (at least once): the session
   still lists that of a step as undelivered, for as long as there is a session; `unsent` gives
   what is to be kept elsewhere.
-- The first message of a kind goes at once. What is alike and follows within
-  `window` seconds becomes one envelope, so that a storm of 500 nodes is two messages and
-  not 500.
+- The first message of a kind goes at once, or after its channel's wait. What is alike and follows
+  within `window` seconds becomes one envelope, so that a storm of 150 nodes is two messages,
+  or one, and not 150.
 - Messages about one node go to a channel in their order: "recovered" is not tried
   before "cordoned" is through, given up, or has failed for a minute; and what still waits in a
   window goes before a later message about that node.
@@ -27,6 +27,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -98,6 +99,7 @@ class Outbox:
         changed: told when `unsent` may say something else.
         observer: told of each envelope's end; None where nobody counts.
         window: seconds for which alike messages are collected after the first.
+        waits: by channel, seconds for which the first of them waits for others; absent: 0.
         capacity: messages under way at once.
         attempts_at_once: per channel, so that one that hangs does not stop the others.
         now: epoch seconds, for the time that a message shows.
@@ -113,6 +115,7 @@ class Outbox:
         observer: OutboxObserver | None = None,
         changed: Callable[[], None] = lambda: None,
         window: float = 5.0,
+        waits: Mapping[str, float] = MappingProxyType({}),
         capacity: int = 10_000,
         attempts_at_once: int = 8,
         now: Callable[[], float] = time.time,
@@ -134,6 +137,7 @@ class Outbox:
         self._observer = observer
         self._changed = changed
         self._window = window
+        self._waits = waits
         self._capacity = capacity
         self._now = now
         self._sleep = sleep
@@ -256,15 +260,20 @@ class Outbox:
                 self._send([pending], name, tasks)
             elif group in self._windows:
                 self._windows[group].append(pending)
+            elif wait := self._waits.get(name, 0.0):
+                self._windows[group] = [pending]
+                tasks.create_task(self._collect(group, tasks, wait))
             else:
                 self._windows[group] = []
                 self._send([pending], name, tasks)
-                tasks.create_task(self._collect(group, tasks))
+                tasks.create_task(self._collect(group, tasks, self._window))
 
-    async def _collect(self, group: _Group, tasks: asyncio.TaskGroup) -> None:
+    async def _collect(self, group: _Group, tasks: asyncio.TaskGroup, first: float) -> None:
         """Keep the window open while it fills; send what it holds at each end of it."""
+        pause = first
         while True:
-            await self._pause(self._window)
+            await self._pause(pause)
+            pause = self._window
             collected = self._windows[group]
             if not collected:
                 del self._windows[group]

@@ -22,6 +22,7 @@ SLACK_API: Final = "https://slack.com/api"
 PAGERDUTY_API: Final = "https://events.pagerduty.com"
 MAX_TEMPLATE: Final = 4096
 """Characters of a template of messages."""
+MAX_GROUP_WAIT: Final = 60.0
 
 _OneLine = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^[^\r\n]+$")]
 _Address = Annotated[str, Field(max_length=254, pattern=r"^[^@\s<>,]+@[^@\s<>,]+$")]
@@ -209,6 +210,12 @@ class Channel(Model):
     )
     template: MessageTemplate | None = Field(
         default=None, description="Own words for this channel's messages."
+    )
+    group_wait: Duration = Field(
+        default=0.0,
+        le=MAX_GROUP_WAIT,
+        description="The first message of a kind waits so long for alike ones, at most `1m`. `0s`:"
+        " it goes at once, and those that follow within 5 s become one.",
     )
 
     @model_validator(mode="after")

@@ -86,6 +86,7 @@ def make_parts(
         report=lambda report: executor.reported(report),  # noqa: PLW0108 - made below
         observer=has.metrics,
         changed=messages_changed,
+        waits={name: spec.group_wait for name, spec in has.cluster.channels.items()},
         now=has.clock.now,
     )
 

@@ -92,6 +92,25 @@ def test_the_end_of_a_session_is_told_by_the_next_leader_in_the_same_thread(
     site.wait(lambda: "/end" not in kept(site), "nothing is kept any more")
 
 
+def test_a_storm_is_one_message_where_the_channel_waits_for_it(
+    site: Site, run: Callable[..., Replica], receiver: Receiver
+) -> None:
+    hook = {"webhook": {"url": f"{receiver.url}/hook"}, "groupWait": "1m"}
+    site.config(channels={"hook": hook})
+    site.policy(steps=[{"cordon": {}}, {"notify": {"to": ["hook"]}}])
+    nodes = [site.node() for _ in range(3)]
+    replica = run()
+    for node in nodes:
+        site.says(node, 79)
+    site.wait(lambda: all(f'"{node}"' in kept(site) for node in nodes), "messages that wait")
+    assert receiver.got == []
+
+    replica.stop()  # an orderly end waits for nothing
+
+    (body,) = receiver.of("/hook")
+    assert sorted(body["nodes"]) == sorted(nodes)
+
+
 @pytest.mark.parametrize("writes", range(6, 10))
 def test_a_failed_step_is_told_wherever_the_process_died(
     site: Site, succession: Callable[[int], Succession], receiver: Receiver, writes: int

@@ -4,7 +4,7 @@ Virtual time throughout: an hour of retries takes no time.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -74,12 +74,15 @@ async def running(outbox: Outbox) -> AsyncIterator[None]:
             await task
 
 
-def make(*, capacity: int = 100, **channels: FakeChannel) -> tuple[Outbox, list[Report]]:
+def make(
+    *, capacity: int = 100, waits: Mapping[str, float] | None = None, **channels: FakeChannel
+) -> tuple[Outbox, list[Report]]:
     reports: list[Report] = []
     outbox = Outbox(
         channels=channels,
         report=reports.append,
         capacity=capacity,
+        waits=waits or {},
         now=lambda: 1000.0,
         rng=Random(1),  # noqa: S311 - jitter
     )
@@ -130,6 +133,26 @@ async def test_a_storm_is_the_first_message_and_one_that_lists_the_rest() -> Non
     assert rest.title == "49 nodes: ... cordoned"
     assert all(f"- n{number}: Xid 79 on n{number}" in rest.text for number in range(1, 50))
     assert {report.outcome.key for report in reports} == {f"session-{n}/0" for n in range(50)}
+
+
+async def test_where_its_channel_waits_a_storm_is_one_message_and_nothing_waits_for_longer() -> (
+    None
+):
+    channel, other = FakeChannel(), FakeChannel()
+    outbox, _ = make(waits={"a": 30.0}, a=channel, b=other)
+    async with running(outbox):
+        for number in range(50):
+            outbox.submit(message(number, to=("a", "b")), dry_run=False)
+            await asyncio.sleep(0.5)
+        breaker = message(0, key="breaker/bus/1", node="")
+        outbox.submit(breaker, dry_run=False)
+        await asyncio.sleep(40)
+        outbox.submit(message(99), dry_run=False)
+        assert await outbox.drain(2.0), "an orderly end does not wait"
+
+    assert [len(one.nodes) for one in channel.arrived] == [0, 50, 1]
+    assert channel.times[1] - channel.times[0] == 5.0, "what is about no node goes at once"
+    assert other.arrived[0].nodes == ("n0",)
 
 
 async def test_a_lasting_storm_gives_one_message_a_window_and_then_the_next_goes_at_once() -> None:

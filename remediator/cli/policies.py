@@ -14,7 +14,7 @@ from remediator.cli.failure import Failure
 from remediator.lab.case import KIND, PolicyTest
 from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.explain import closest
+from remediator.policy.keys import closest
 from remediator.policy.lint import RULES, Finding, Rule, Severity, lint, lint_config
 from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_document, read_text
 from remediator.policy.problems import PolicyError, Problem, render

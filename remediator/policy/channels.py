@@ -24,8 +24,12 @@ MAX_TEMPLATE: Final = 4096
 """Characters of a template of messages."""
 MAX_GROUP_WAIT: Final = 60.0
 
-_OneLine = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^[^\r\n]+$")]
-_Address = Annotated[str, Field(max_length=254, pattern=r"^[^@\s<>,]+@[^@\s<>,]+$")]
+ONE_LINE_PATTERN: Final = r"^[^\r\n]+$"
+MAIL_PATTERN: Final = r"^[^@\s<>,]+@[^@\s<>,]+$"
+SLACK_CHANNEL_PATTERN: Final = r"^[#A-Za-z0-9][^\s]{0,80}$"
+
+_OneLine = Annotated[str, Field(min_length=1, max_length=254, pattern=ONE_LINE_PATTERN)]
+_Address = Annotated[str, Field(max_length=254, pattern=MAIL_PATTERN)]
 
 
 class Attempts(Model):
@@ -72,7 +76,7 @@ class SlackChannel(Attempts):
     )
     channel: str | None = Field(
         default=None,
-        pattern=r"^[#A-Za-z0-9][^\s]{0,80}$",
+        pattern=SLACK_CHANNEL_PATTERN,
         description="Where it posts: an id such as C0123456789, or #name.",
     )
     webhook_url_file: str | None = Field(

@@ -20,10 +20,13 @@ GPU_RESOURCES: Final = (
     *("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"),
     *("amd.com/gpu", "gpu.intel.com/*"),
 )
+NAMESPACE_PATTERN: Final = r"^[-a-z0-9*]+$"
+RESOURCE_PATTERN: Final = r"^[-A-Za-z0-9._/*]+$"
+
 _NAMESPACE = Annotated[
-    str, StringConstraints(pattern=r"^[-a-z0-9*]+$", min_length=1, max_length=63)
+    str, StringConstraints(pattern=NAMESPACE_PATTERN, min_length=1, max_length=63)
 ]
-_RESOURCE = Annotated[str, StringConstraints(pattern=r"^[-A-Za-z0-9._/*]+$", max_length=317)]
+_RESOURCE = Annotated[str, StringConstraints(pattern=RESOURCE_PATTERN, max_length=317)]
 
 
 class Protection(StrEnum):

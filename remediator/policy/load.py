@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.explain import closest, explain
+from remediator.policy.explain import explain
+from remediator.policy.keys import closest
 from remediator.policy.model import API_VERSION, RemediationPolicy
 from remediator.policy.problems import Location, PolicyError, Problem, format_path
 from remediator.policy.steps import Step

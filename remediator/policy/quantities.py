@@ -80,7 +80,9 @@ def parse_amount(value: Any) -> Amount:
         number = int(value[:-1])
         if number <= _HUNDRED:
             return Amount(number, percent=True)
-    raise ValueError(f"{value!r} is neither a number of nodes (3) nor a percentage (10%)")
+    raise ValueError(
+        f"{value!r} is neither a number of nodes nor a percentage: write 3, or 10%",
+    )
 
 
 def format_amount(amount: Amount) -> int | str:

@@ -37,8 +37,9 @@ SCRAPER_JOBS: Final = ("kube-state-metrics", "blackbox", "blackbox-exporter")
 """Jobs that speak of others: of their pods' own node, nothing is meant."""
 MAX_PEERS: Final = 16
 SHORTEST_TIMEOUT: Final = 0.1
+SOURCE_URL_PATTERN: Final = r"^https?://[^\s?#]+$"
 
-Url = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=2048)]
+Url = Annotated[str, Field(pattern=SOURCE_URL_PATTERN, max_length=2048)]
 
 
 class Access(Model):
@@ -172,7 +173,10 @@ class Prometheus(Model):
     )
 
     @model_validator(mode="after")
-    def _has_time(self) -> Self:
+    def _can_be_asked(self) -> Self:
+        base, api, _ = self.url.partition("/api/v1")
+        if api:
+            raise ValueError(f"its API's path is added to url: write url: {base}")
         if self.timeout < SHORTEST_TIMEOUT:
             raise ValueError("timeout must be 100ms or more")
         return self

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.explain import closest
+from remediator.policy.keys import closest
 from remediator.policy.lint.names import channels_of
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.lint.shadow import shadows

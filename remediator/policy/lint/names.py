@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.explain import closest
+from remediator.policy.keys import closest
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location

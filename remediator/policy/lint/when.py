@@ -8,7 +8,7 @@ from typing import Final
 
 from node_agent.contract import ConditionType, Reason
 from node_agent.contract import Severity as FaultSeverity
-from remediator.policy.explain import closest
+from remediator.policy.keys import closest
 from remediator.policy.lint.rule import (
     Context,
     Hit,

@@ -20,7 +20,9 @@ NOT_PURE = {
     "remediator.policy.yaml",
     # for authors of policies only: they know YAML, and write their documentation to files
     "remediator.policy.convert",
+    "remediator.policy.advice",
     "remediator.policy.explain",
+    "remediator.policy.keys",
     "remediator.policy.lint",
     "remediator.policy.reference",
     # ask the kubelet, the API server and /proc

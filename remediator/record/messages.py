@@ -105,6 +105,11 @@ class MessageMemory:
             _log.warning("messages_too_old", dropped=len(found.unsent) - len(young))
         return Correspondence(unsent=young, topics=found.topics, told=found.told)
 
+    @property
+    def problem(self) -> str:
+        """Why the last write failed, "" if it did not."""
+        return "" if self._writer is None else self._writer.problem
+
     def keep(self, source: Source) -> None:
         """Keep what these say from now on."""
         self._writer = WriteBehind(

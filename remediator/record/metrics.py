@@ -147,6 +147,14 @@ class Metrics:
             "1 if the saved state of the guards could not be read when this leader began.",
             registry=registry,
         )
+        self.unwritten = Gauge(
+            "remediation_unwritten",
+            "1 while a ConfigMap of ours cannot be written, by document: state (what rates and"
+            " breakers remember), messages (those under way), status (what `remediator status`"
+            " shows).",
+            ["document"],
+            registry=registry,
+        )
         self.messages = Counter(
             "remediation_messages",
             "Messages to people that ended, by channel and result (delivered, failed).",
@@ -257,6 +265,10 @@ class Metrics:
         self.leader.set_function(lambda: float(leader()))
         self.watch_activity.set_function(watch_staleness)
         self.outbox_pending.set_function(outbox_pending)
+
+    def keeps(self, document: str, problem: Callable[[], str]) -> None:
+        """Read at each scrape whether a document of ours can be written."""
+        self.unwritten.labels(document).set_function(lambda: float(bool(problem())))
 
     def written(self, patch: PatchNode, *, result: WriteResult, dry_run: bool) -> None:
         """Count a write to a node."""

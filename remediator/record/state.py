@@ -107,6 +107,11 @@ class LedgerMemory:
                 _log.warning("state_not_read_yet", reason=str(error))
                 await self._sleep(backoff.next())
 
+    @property
+    def problem(self) -> str:
+        """Why the last write failed, "" if it did not."""
+        return "" if self._writer is None else self._writer.problem
+
     def keep(self, ledger: Ledger, dry_run: Ledger | None = None) -> None:
         """Keep this ledger from now on, and what the breakers of dry-run's remember."""
         self._ledgers = (ledger,) if dry_run is None else (ledger, dry_run)

@@ -6,6 +6,7 @@ remembered state --> ledgers --> policies, control --> engine runs --> drain, fl
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import structlog
@@ -83,8 +84,10 @@ class Term:
             events=self._events,
         )
         self._chronicle = make_chronicle(has)
-        self._view = View(has, real=self._real, virtual=self._virtual)
+        self._view = View(has, real=self._real, virtual=self._virtual, unwritten=self._unwritten)
         self._publisher = StatusPublisher(configmaps=configmaps, build=self._view.status)
+        for name, document in self._documents().items():
+            has.metrics.keeps(name, partial(getattr, document, "problem"))
         self._policy_statuses = make_policy_statuses(has, lambda: self._view.document)
         self._control = Control(
             store=has.control,
@@ -262,6 +265,13 @@ class Term:
 
         return Closing(topics=self._topics, outbox=parts.outbox, standing=standing)
 
+    def _documents(self) -> dict[str, LedgerMemory | MessageMemory | StatusPublisher]:
+        return {"state": self._memory, "messages": self._messages, "status": self._publisher}
+
+    def _unwritten(self) -> dict[str, str]:
+        """Return why documents of ours cannot be written now, by their names."""
+        return {name: one.problem for name, one in self._documents().items() if one.problem}
+
     async def _tick(self) -> None:
         """Keep memory, status and Events at most this far behind what guards and sources say."""
         shown: object = None
@@ -270,7 +280,7 @@ class Term:
             self._refusals.tell()
             nodes = self._has.nodes
             seen = None if nodes is None else (nodes.sees, len(nodes.unreadable))
-            now = (self._has.board.revision, self._has.config_problem(), seen)
+            now = (self._has.board.revision, self._has.config_problem(), seen, self._unwritten())
             if now != shown:
                 shown = now
                 self._publisher.touch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Final, Protocol
 
@@ -24,6 +24,8 @@ from remediator.term.resources import Resources
 
 MAX_NAMED: Final = 3
 """Nodes named in a note of the status: the reason is mostly the same."""
+_KEPT: Final = {"state": "rates and breakers remember", "messages": "people are to be told"}
+"""Of documents that a restart reads; that the status cannot be written, it cannot say itself."""
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
 
 
@@ -33,10 +35,19 @@ class View:
     Args:
         has: what the term is given.
         real, virtual: the two worlds.
+        unwritten: why documents of ours cannot be written now, by their names.
     """
 
-    def __init__(self, has: Resources, *, real: Side, virtual: Side) -> None:
+    def __init__(
+        self,
+        has: Resources,
+        *,
+        real: Side,
+        virtual: Side,
+        unwritten: Callable[[], Mapping[str, str]],
+    ) -> None:
         self._has = has
+        self._unwritten = unwritten
         self._real = real
         self._virtual = virtual
         self._executor: Executor | None = None
@@ -127,7 +138,13 @@ class View:
             else OutboxStatus(
                 pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
             ),
-            notes=(*self._config(), *self.notes, *self._refusals(), *self._sources()),
+            notes=(
+                *self._config(),
+                *self.notes,
+                *unwritten_notes(self._unwritten()),
+                *self._refusals(),
+                *self._sources(),
+            ),
             nodes_total=len(self._has.fleet),
         )
 
@@ -160,6 +177,15 @@ class Mirror(Protocol):
     @property
     def sees(self) -> bool:
         """Whether the view is of now."""
+
+
+def unwritten_notes(problems: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which documents of ours cannot be written, and what a restart would cost."""
+    return tuple(
+        f"what {_KEPT[name]} is not kept, a restart would forget it: {why}"
+        for name, why in problems.items()
+        if why and name in _KEPT
+    )
 
 
 def mirror_notes(nodes: Mirror) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from remediator.record.control import (
     write_reset,
 )
 from testbed.api import ApiError
+from testbed.faultproxy import Answer, FaultProxy
 
 
 if TYPE_CHECKING:
@@ -166,3 +167,30 @@ def test_health_readiness_and_metrics(site: Site, run: Callable[..., Replica]) -
     assert f"{done} 1.0" in text
     assert "\nleader 1.0" in text
     assert node not in text
+
+
+def test_a_memory_that_cannot_be_written_is_said_and_counted(
+    site: Site, run: Callable[..., Replica], proxy: FaultProxy
+) -> None:
+    refusal = Answer(403, reason="Forbidden")
+    proxy.add(refusal, method="POST", path="/configmaps", body=b"gpu-remediator-state")
+    proxy.add(refusal, method="PATCH", path="/configmaps/gpu-remediator-state")
+    node = site.node()
+    replica = run(server=proxy.url)
+    site.says(node, 79)
+    site.wait(lambda: site.cordoned(node), "cordon")
+
+    def page() -> str:
+        url = f"http://127.0.0.1:{replica.port}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def noted() -> bool:
+        return any("rates and breakers" in note for note in site.status().get("notes", []))
+
+    site.wait(noted, "the note")
+    assert 'remediation_unwritten{document="state"} 1.0' in page()
+    assert 'remediation_unwritten{document="status"} 0.0' in page()
+    proxy.clear()
+    site.wait(lambda: not noted(), "the end of the note")
+    assert 'remediation_unwritten{document="state"} 0.0' in page()

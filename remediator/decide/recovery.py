@@ -13,6 +13,7 @@ from remediator.decide.decision import Hold
 from remediator.decide.draft import Draft
 from remediator.decide.facts import OWN_CONDITIONS, ConditionFact, NodeFacts
 from remediator.decide.instances import instance_answer, instance_doubt, queries_of, speaker
+from remediator.decide.look import attempt_within
 from remediator.decide.match import Answer, Match
 from remediator.decide.session import HoldState, PolicyHold, Result
 from remediator.policy.model import RecoverWhen
@@ -21,6 +22,9 @@ from remediator.policy.quantities import format_duration
 from remediator.policy.steps import CHANGES, WORKS
 
 
+LONGEST: Final = 4 * 3600.0
+"""Seconds that a node which came back must be well at most, unless ``recover.for`` is longer."""
+MAX_DOUBLINGS: Final = 20
 _FELT: Final = frozenset({*CHANGES, *WORKS} - {"drain"})
 """What is said of the node after these tells of their effect. A drain changes no hardware."""
 
@@ -50,7 +54,8 @@ def recovery(draft: Draft, hold: PolicyHold, plan: Plan, match: Match | None) ->
     spoken = _speakers(hold.instances, draft.facts)
     since = clear_since.setdefault(key, draft.now)
     since = max([since, *(one.since for one in spoken)])  # a gap of our watch restarts all ages
-    due = since + plan.recover.for_
+    lasts = _lasts(draft, hold, plan)
+    due = since + lasts
     if plan.recover.when is RecoverWhen.MANUAL:
         _ask_people(draft, hold, plan)
         return Recovery.CLEARING
@@ -59,9 +64,25 @@ def recovery(draft: Draft, hold: PolicyHold, plan: Plan, match: Match | None) ->
     for one in spoken:
         if one.type in OWN_CONDITIONS:
             draft.look_at(one.fresh_until)  # silence until then would interrupt it
-    why = f"clear, and must stay so for {format_duration(plan.recover.for_)}"
+    why = f"clear, and must stay so for {format_duration(lasts)}"
+    if lasts > plan.recover.for_:
+        why += (
+            f": {format_duration(plan.recover.for_)}, doubled for each attempt before within 24 h"
+        )
     draft.hold(Hold(hold.policy, "recovery", why, due))
     return Recovery.CLEARING
+
+
+def _lasts(draft: Draft, hold: PolicyHold, plan: Plan) -> float:
+    """Return how long a node must be well: twice as long each time that help did not last.
+
+    Where the policy took capacity away or worked: else nothing is given back too soon.
+    """
+    least = plan.recover.for_
+    if draft.session is None or not hold.did:
+        return least
+    earlier = min(attempt_within(draft.session, hold.policy) - 1, MAX_DOUBLINGS)
+    return max(least, min(least * 2.0**earlier, LONGEST))
 
 
 def _clear(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:

@@ -164,7 +164,8 @@ class Recover(Model):
     for_: Duration = Field(
         default=600.0,
         alias="for",
-        description="How long the node must have been well.",
+        description="How long the node must have been well. Doubled for each earlier attempt on it"
+        " within 24 h, up to 4h.",
     )
     notify: tuple[str, ...] = Field(
         default=(),

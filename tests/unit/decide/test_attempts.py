@@ -30,7 +30,7 @@ def come_and_go(made: Bench, code: int, times: int) -> None:
     for _ in range(times):
         made.fault(xid(code))
         made.one(seconds=1.0)
-        for _ in range(4):
+        for _ in range(10):
             made.fault()
             made.one(seconds=301.0)
         assert made.nodes["n1"].session is None

@@ -38,12 +38,13 @@ def in_session(*rules: RemediationPolicy, **more: Any) -> Bench:
     return bench
 
 
-def recover(bench: Bench) -> None:
-    """Have the fault clear, and wait for ten minutes."""
+def recover(bench: Bench, *, times: int = 1) -> None:
+    """Have the fault clear, and wait for ten minutes, or several times as long."""
     bench.now += 1
-    bench.fault()
-    bench.one()
-    bench.one(seconds=600)
+    for _ in range(times):
+        bench.fault()
+        bench.one()
+        bench.one(seconds=600)
 
 
 def ask(bench: Bench, verb: Verb) -> None:
@@ -343,9 +344,9 @@ def test_a_policy_that_is_gone_stops_and_undoes_nothing_and_people_are_told(gone
 
 def test_attempts_are_capped_and_then_people_are_told() -> None:
     bench = sick(policy(limits={"maxAttempts": 2}, steps=[{"cordon": {}}, LOG]))
-    for _ in range(2):
+    for attempt in (1, 2):
         bench.one()
-        recover(bench)
+        recover(bench, times=attempt)
         bench.now += 1
         bench.fault(*BAD)
     decision = bench.one()

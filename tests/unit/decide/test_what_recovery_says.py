@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from remediator.decide.decision import Hold, SendMessage
 from remediator.decide.facts import ConditionFact
+from remediator.decide.requests import Request, Verb
+from remediator.decide.session import History
+from remediator.policy.quantities import parse_duration
 from tests.unit.decide.build import START, Bench, condition, node, policy, xid
 
 
@@ -23,6 +28,71 @@ def test_a_wait_for_health_says_how_long_and_until_when() -> None:
     bench.fault()
     (hold,) = bench.one().holds
     assert hold == Hold("bus", "recovery", "clear, and must stay so for 3m", START + 181)
+
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("attempts", "given", "lasts"),
+    [
+        ((), "10m", "10m"),
+        ((START - HOUR,), "10m", "20m"),
+        ((START - 3 * HOUR, START - 2 * HOUR, START - HOUR), "10m", "1h20m"),
+        ((START - DAY - 1.0, START - HOUR), "10m", "20m"),
+        (tuple(START - one for one in range(1000)), "10m", "4h"),
+        ((START - HOUR,), "6h", "6h"),
+        ((START - HOUR,), "0s", "0s"),
+    ],
+    ids=["first", "second", "fourth", "a day ago", "at most", "longer than that", "none"],
+)
+def test_a_node_that_came_back_must_be_well_for_twice_as_long(
+    attempts: tuple[float, ...], given: str, lasts: str
+) -> None:
+    bench = Bench(policy(recover={"for": given}, limits={"maxAttempts": 2000}))
+    bench.see(node(faults=(xid(),), history=History(attempts=attempts)))
+    bench.one()
+    bench.now += 1.0
+    bench.fault()
+    decision = bench.one()
+    if lasts == "0s":
+        assert not bench.cordoned()
+        return
+    (hold,) = decision.holds
+    longer = f": {given}, doubled for each attempt before within 24 h" if lasts != given else ""
+    assert hold.reason == f"clear, and must stay so for {lasts}{longer}"
+    due = hold.look_again
+    assert due == START + 1.0 + parse_duration(lasts)
+    bench.now = due - 1.0
+    bench.fault()
+    bench.one()
+    assert bench.cordoned()
+    bench.one(seconds=1.0)
+    assert not bench.cordoned()
+
+
+def test_one_that_was_only_told_of_need_not_be_well_for_longer() -> None:
+    bench = Bench(policy(steps=[{"notify": {"to": ["log"]}}], recover={"for": "10m"}))
+    bench.see(node(faults=(xid(),), history=History(attempts=(START - HOUR,))))
+    bench.one()
+    bench.now += 1.0
+    bench.fault()
+    (hold,) = bench.one().holds
+    assert hold.reason == "clear, and must stay so for 10m"
+
+
+def test_a_retry_by_people_begins_anew() -> None:
+    bench = Bench(policy(recover={"for": "10m"}, limits={"maxAttempts": 1}))
+    bench.see(node(faults=(xid(),), history=History(attempts=(START - HOUR,))))
+    bench.one()
+    bench.change(request=Request(verb=Verb.RETRY, by="ann", at="now"))
+    bench.one(seconds=1.0)
+    bench.one(seconds=1.0)
+    bench.now += 1.0
+    bench.fault()
+    (hold,) = bench.one().holds
+    assert hold.reason == "clear, and must stay so for 10m"
 
 
 def test_an_end_by_hand_says_how_and_asks_the_policys_people_once() -> None:

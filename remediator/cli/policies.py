@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def check(
     if paths and not files and not any(one.severity == Severity.ERROR for one in problems):
         message = "no policy file (*.yaml, *.yml) in here"
         problems += [Problem(file=str(path), message=message) for path in paths]
-    problems += lint_files(files, cluster, wanted, templates=templates)
+    problems += lint_files(files, cluster, wanted, templates=templates, now=time.time())
     names = [one.policy.name for file in files for one in file.policies]
     wrong = [one for one in problems if strict or one.severity == Severity.ERROR]
     if output == "json":
@@ -114,11 +115,15 @@ def lint_files(
     rules: Sequence[Rule] = RULES,
     *,
     templates: Mapping[str, ReadTemplate] | None = None,
+    now: float | None = None,
 ) -> list[Problem]:
-    """Return what the rules find in files that are loaded together, as problems with places."""
+    """Return what the rules find in files that are loaded together, as problems with places.
+
+    ``now``: seconds since the epoch; None: nothing is said of dates that are over.
+    """
     places = {one.policy.name: one.document for file in files for one in file.policies}
     policies = [one.policy for file in files for one in file.policies]
-    found = lint(policies, cluster=cluster, files=templates, rules=rules)
+    found = lint(policies, cluster=cluster, files=templates, rules=rules, now=now)
     problems = [_placed(one, places[one.policy]) for one in found]
     return sorted(problems, key=lambda one: (one.file, one.line, one.column))
 
@@ -153,7 +158,8 @@ def schema(kind: str) -> None:
 
 
 def _checked(names: Sequence[str], files: Sequence[ParsedFile]) -> str:
-    return f"{len(names)} policies in {len(files)} file{'s' * (len(files) != 1)}"
+    policies = "policy" if len(names) == 1 else "policies"
+    return f"{len(names)} {policies} in {len(files)} file{'s' * (len(files) != 1)}"
 
 
 def _print(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.lint import fleet, limits, names, settings, steps, templates, when
+from remediator.policy.lint import fleet, limits, names, settings, steps, templates, when, windows
 from remediator.policy.lint.rule import (
     IGNORE_ANNOTATION,
     Context,
@@ -37,6 +37,7 @@ __all__ = [
 RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
     *steps.RULES,
+    *windows.RULES,
     *limits.RULES,
     *settings.RULES,
     *names.RULES,
@@ -52,13 +53,15 @@ def lint(
     cluster: ClusterSpec | None = None,
     files: Mapping[str, ReadTemplate] | None = None,
     rules: Sequence[Rule] = RULES,
+    now: float | None = None,
 ) -> Iterator[Finding]:
     """Yield what is questionable in policies that are loaded together.
 
     ``cluster``: RemediatorConfig's settings; None: not known, and nothing is said about them.
-    ``files``: those of its templates, by name.
+    ``files``: those of its templates, by name. ``now``: seconds since the epoch; None: nothing
+    is said of dates that are over.
     """
-    context = Context(tuple(policies), cluster, files or {})
+    context = Context(tuple(policies), cluster, files or {}, now)
     for policy in policies:
         silenced = ignored(policy.metadata.annotations)
         for rule in rules:

@@ -26,7 +26,7 @@ my-policies/xid.yaml:9:18: warning [quick-recovery]: spec.recover.for: well for 
      9 |   recover: {for: 10s}
        |                  ^
        = fix: write 10m or more
-ok: 1 policies in 1 file, 1 warning
+ok: 1 policy in 1 file, 1 warning
 not checked: whether the channels exist, and what templates hold (give --config FILE)
 ```
 

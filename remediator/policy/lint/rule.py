@@ -36,6 +36,8 @@ class Context(NamedTuple):
     cluster: ClusterSpec | None
     templates: Mapping[str, ReadTemplate] = {}
     """The files of RemediatorConfig's templates, where somebody has read them."""
+    now: float | None = None
+    """Today, in seconds since the epoch; None: nothing is said of what is over."""
 
 
 Check = Callable[[RemediationPolicy, Context], Iterator[Hit]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,9 @@ LONGEST: Final = 7 * 86400.0
 """A deadline beyond a week is mostly a wrong unit."""
 SHORTEST_WORK: Final = 30.0
 """Seconds; pods have half a minute to end by default."""
+SHORTEST_ANSWER: Final = 300.0
+"""Seconds; a person has to see the question, and to look at the node."""
+_WORDS: Final = re.compile(r"\{\{.*?\}\}|\{[A-Za-z_.]+\}")
 _RESETS: Final = frozenset(("job", "create", "webhook"))
 
 
@@ -77,6 +81,8 @@ def _no_time(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         given = format_duration(step.timeout)
         if step.works and step.timeout < SHORTEST_WORK:
             yield Hit(at, f"{step.action} cannot end within {given}", "write 5m or more")
+        elif step.approve is not None and step.timeout < SHORTEST_ANSWER:
+            yield Hit(at, f"nobody answers within {given}", "write an hour or more")
         elif step.timeout > LONGEST:
             yield Hit(at, f"a deadline of {given} ends nothing", "write hours or a few days")
 
@@ -116,6 +122,55 @@ def _slot(step: Step) -> tuple[str, str] | None:
     if step.taint is not None:
         return "taint", f"{step.taint.key}:{step.taint.effect}"
     return None
+
+
+def _slot_back(step: Step) -> tuple[str, str] | None:
+    """Name what a step takes back, as `_slot` does."""
+    if step.uncordon is not None:
+        return "cordon", ""
+    if step.untaint is not None:
+        return "taint", f"{step.untaint.key}:{step.untaint.effect}"
+    return None
+
+
+def _nothing_to_take_back(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    done: dict[tuple[str, str], str] = {}
+    for index, step in enumerate(policy.spec.steps):
+        slot, back = _slot(step), _slot_back(step)
+        if slot is not None:
+            done[slot] = f"{step.action} {slot[1]}".rstrip()
+        if back is not None and back not in done:
+            open_ = ", ".join(done.values())
+            what = f"taint {back[1]}" if back[1] else "cordon"
+            yield Hit(
+                ("spec", "steps", index),
+                f"it takes nothing back: no step before it adds the {what}"
+                + (f"; done was: {open_}" if open_ else ""),
+                _back_of(next(iter(done))) if len(done) == 1 else "leave it to recover: remove it",
+            )
+        elif back is not None:
+            del done[back]
+
+
+def _back_of(slot: tuple[str, str]) -> str:
+    if slot[0] == "cordon":
+        return "write `- uncordon: {}`"
+    key, _, effect = slot[1].rpartition(":")
+    return f"write `- untaint: {{key: {key}, effect: {effect}}}`"
+
+
+def _unfilled(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step in enumerate(policy.spec.steps):
+        for key in ("notify", "approve", "event"):
+            said = getattr(getattr(step, key), "message", "")
+            word = _WORDS.search(said)
+            if word is not None:
+                yield Hit(
+                    ("spec", "steps", index, key, "message"),
+                    f"{word.group()} goes out as it stands: nothing is filled into it",
+                    "leave it out: each message names node, fault and policy; own words for all of "
+                    "them are `template` of the channel",
+                )
 
 
 def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -170,9 +225,9 @@ def _late_notify(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
 
 def _kept_forever(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     spec = policy.spec
-    undone = any(step.action in {"uncordon", "untaint"} for step in spec.steps)
-    disrupts = any(step.disruptive for step in spec.steps)
-    if spec.recover.when is RecoverWhen.NEVER and disrupts and not undone:
+    taken = {slot for step in spec.steps if step.disruptive and (slot := _slot(step))}
+    back = {slot for step in spec.steps if (slot := _slot_back(step))}
+    if spec.recover.when is RecoverWhen.NEVER and taken - back:
         yield Hit(
             ("spec", "recover", "when"),
             "the node stays out of service for good, and leaves the budget to nobody",
@@ -202,6 +257,22 @@ def _leaves_gpu_nodes(policy: RemediationPolicy, context: Context) -> Iterator[H
 
 
 RULES: Final = (
+    Rule(
+        "takes-nothing-back",
+        Severity.WARNING,
+        "An `uncordon` or `untaint` of what no step before it added.",
+        "It takes away what the session added, and nothing else: the node stays as it is.",
+        "Name what was added, or leave it to `recover`.",
+        _nothing_to_take_back,
+    ),
+    Rule(
+        "unfilled-word",
+        Severity.WARNING,
+        "A word in braces in the message of a step.",
+        "Steps' messages are no templates: people read `{node}`.",
+        "Leave it out; a message names the node by itself.",
+        _unfilled,
+    ),
     Rule(
         "leaves-gpu-nodes",
         Severity.ERROR,

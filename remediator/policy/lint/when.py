@@ -19,8 +19,11 @@ from remediator.policy.lint.rule import (
     entries,
 )
 from remediator.policy.model import RecoverWhen, RemediationPolicy
+from remediator.policy.problems import Location
+from remediator.policy.quantities import format_duration
 from remediator.policy.sources import ALERT_NODE_LABELS, SCRAPER_JOBS
-from remediator.policy.when import QueryClause
+from remediator.policy.steps import NodeConditionWait
+from remediator.policy.when import ConditionClause, QueryClause
 
 
 APPLICATION_CODES: Final = frozenset((13, 31, 43, 45, 68))
@@ -28,6 +31,10 @@ APPLICATION_CODES: Final = frozenset((13, 31, 43, 45, 68))
 DECODED_CODES: Final = frozenset(range(144, 151))
 """Most reports of these are harmless; the agent decodes them and raises a condition."""
 NODELESS_ALERTS: Final = frozenset(("Watchdog", "DeadMansSwitch", "InfoInhibitor"))
+EPISODE_GAP: Final = 30.0
+"""Seconds; the agent takes lines no further apart for one episode."""
+REMEMBERED: Final = 86400.0
+"""Seconds; so long the agent knows the episodes of what has cleared."""
 _OWN: Final = tuple(str(one) for one in ConditionType)
 _REASONS: Final = tuple(str(one) for one in Reason)
 _XID_REASON: Final = re.compile(r"S?Xid[0-9]+")
@@ -73,15 +80,27 @@ def _undecoded(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
             )
 
 
-def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+def _conditions(
+    policy: RemediationPolicy,
+) -> Iterator[tuple[Location, ConditionClause | NodeConditionWait]]:
+    """Yield all conditions of the node that a policy asks for, and where they stand."""
     for at, entry in entries(policy):
-        clause = entry.condition
-        if clause is None or clause.type in _OWN:
-            continue
-        meant = closest(clause.type, _OWN)
+        if entry.condition is not None:
+            yield (*at, "condition"), entry.condition
+    for index, one in enumerate(policy.spec.unless):
+        if one.condition is not None:
+            yield ("spec", "unless", index, "condition"), one.condition
+    for index, step in enumerate(policy.spec.steps):
+        if step.wait is not None and step.wait.condition is not None:
+            yield ("spec", "steps", index, "wait", "condition"), step.wait.condition
+
+
+def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, clause in _conditions(policy):
+        meant = "" if clause.type in _OWN else closest(clause.type, _OWN)
         if meant:
             yield Hit(
-                (*at, "condition", "type"),
+                (*at, "type"),
                 f"{clause.type} is no condition of our agent, and close to one",
                 f"did you mean {meant}?",
             )
@@ -92,6 +111,12 @@ def _healthy_status(policy: RemediationPolicy, _context: Context) -> Iterator[Hi
         return
     for at, entry in entries(policy):
         clause = entry.condition
+        if clause is not None and clause.type in _OWN and clause.status == "False":
+            yield Hit(
+                (*at, "condition", "status"),
+                f"{clause.type} is False on a node that is well: every healthy node matches",
+                f'leave status out: {clause.type} is "True" on a node that is not',
+            )
         if clause is not None and clause.type.endswith("Ready") and clause.status == "True":
             yield Hit(
                 (*at, "condition"),
@@ -101,16 +126,14 @@ def _healthy_status(policy: RemediationPolicy, _context: Context) -> Iterator[Hi
 
 
 def _unknown_reason(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, entry in entries(policy):
-        clause = entry.condition
-        if clause is None or clause.type not in _OWN:
-            continue
-        for index, reason in enumerate(clause.reasons):
+    for at, clause in _conditions(policy):
+        reasons = clause.reasons if isinstance(clause, ConditionClause) else ()
+        for index, reason in enumerate(reasons if clause.type in _OWN else ()):
             if reason in _REASONS or _XID_REASON.fullmatch(reason):
                 continue
             meant = closest(reason, _REASONS)
             yield Hit(
-                (*at, "condition", "reasons", index),
+                (*at, "reasons", index),
                 f"our agent writes no reason {reason}",
                 f"did you mean {meant}?" if meant else "reasons stand in docs/contract.md",
             )
@@ -195,11 +218,44 @@ def _never_clears(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]
                 "recover.when is cleared, and nothing proves that this query's fault has cleared",
                 "add clearedBy: <a query that names well nodes>, or recover: {when: manual}",
             )
+        elif isinstance(entry.query, QueryClause) and _same_query(entry.query):
+            yield Hit(
+                (*at, "query", "clearedBy"),
+                "it names the same nodes as the query itself, and so never a node that is well",
+                "write a query that names well nodes, such as METRIC == 0",
+            )
         if entry.condition is not None and entry.condition.status == "Unknown":
             yield Hit(
                 (*at, "condition", "status"),
                 "Unknown mostly means a silent writer, and silence proves nothing",
                 "act on the condition that says what is wrong, or recover: {when: manual}",
+            )
+
+
+def _same_query(query: QueryClause) -> bool:
+    return "".join(query.promql.split()) == "".join((query.cleared_by or "").split())
+
+
+def _odd_count(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        count = entry.count
+        if count is None:
+            continue
+        alone = count.per == "gpu" and len(count.xid or count.sxid) == 1
+        apart = (count.at_least - 1) * EPISODE_GAP
+        if alone and count.within < apart:
+            yield Hit(
+                (*at, "count", "within"),
+                f"{count.at_least} episodes of one code on one GPU take more than "
+                f"{format_duration(apart)}: lines that are 30s apart or less are one episode",
+                "write minutes or hours",
+            )
+        elif count.within > REMEMBERED:
+            yield Hit(
+                (*at, "count", "within"),
+                f"of what cleared meanwhile the agent remembers a day, not "
+                f"{format_duration(count.within)}",
+                "write 24h or less",
             )
 
 
@@ -217,6 +273,15 @@ def _repeated(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
 
 
 RULES: Final = (
+    Rule(
+        "odd-count",
+        Severity.WARNING,
+        "A count within a time that is too short for its episodes, or longer than they are known.",
+        "Episodes of one code on a GPU are more than 30 s apart; what has cleared is known for a "
+        "day.",
+        "Write a time between minutes and 24h.",
+        _odd_count,
+    ),
     Rule(
         "application-error",
         Severity.WARNING,

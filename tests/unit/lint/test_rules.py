@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -133,6 +134,26 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"steps": [CORDON, {"drain": {}}, LOG]},
         {"steps": [CORDON, LOG, {"drain": {}}, LOG]},
     ),
+    "odd-count": (
+        when(count={"xid": [94], "atLeast": 3, "within": "30s"}),
+        when(count={"xid": [94], "atLeast": 3, "within": "5m"}),
+    ),
+    "takes-nothing-back": (
+        {"steps": [{"taint": {}}, LOG, {"uncordon": {}}]},
+        {"steps": [{"taint": {}}, LOG, {"untaint": {}}]},
+    ),
+    "unfilled-word": (
+        {"steps": [CORDON, {"notify": {"to": ["log"], "message": "look at {node}"}}]},
+        {"steps": [CORDON, {"notify": {"to": ["log"], "message": "look at it, {}"}}]},
+    ),
+    "never-open": (
+        {"windows": [{"days": ["Sat"], "from": "2026-12-21", "until": "2026-12-23"}]},
+        {"windows": [{"days": ["Sat"], "from": "2026-12-21", "until": "2026-12-27"}]},
+    ),
+    "idle-windows": (
+        {"emergency": True, "windows": [{"days": ["Sat"]}]},
+        {"windows": [{"days": ["Sat"]}]},
+    ),
     "kept-for-good": ({"recover": {"when": "never"}}, {"recover": {"when": "manual"}}),
     "unbounded-budget": (budget("51%"), budget("50%")),
     "empty-budget": (budget(0), budget(1)),
@@ -191,7 +212,7 @@ def test_a_rule_finds_its_example_and_not_the_policy_put_right(rule: str) -> Non
 
 def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
     of_config = {one.id for one in settings.RULES}
-    elsewhere = {"shadowed-policy", *of_config, *(one.id for one in templates.RULES)}
+    elsewhere = {"shadowed-policy", "past-window", *of_config, *(one.id for one in templates.RULES)}
     assert {one.id for one in RULES} == {*EXAMPLES, *elsewhere}
     assert len({one.id for one in RULES}) == len(RULES)
     assert all(one.says and one.why and one.fix for one in RULES)
@@ -245,6 +266,114 @@ def test_a_label_step_leaves_the_nodes_that_the_cluster_calls_ours(
     cluster = ClusterSpec.model_validate({"gpuNodes": selector})
     steps = [{"label": {"set": label}}, CORDON, LOG]
     assert ("leaves-gpu-nodes" in found(policy(steps=steps), cluster=cluster)) is leaves
+
+
+SAT: Final[dict[str, Any]] = {"days": ["Sat"], "start": "22:00", "end": "06:00"}
+
+
+@pytest.mark.parametrize(
+    ("windows", "held"),
+    [
+        ([SAT, {"blackout": True}], True),
+        ([SAT, {"blackout": True, "days": ["Sat", "Sun"]}], True),
+        ([SAT, {"blackout": True, "days": ["Sat"]}], False),
+        ([SAT, {"blackout": True, "from": "2026-01-01"}], False),
+        ([SAT | {"from": "2040-01-01"}, {"blackout": True, "from": "2026-01-01"}], True),
+        ([SAT | {"from": "2040-01-01"}], False),
+        ([SAT | {"timeZone": "Europe/Zurich"}, {"days": ["Mon"]}], False),
+        ([SAT | {"blackout": True}], False),
+        ([{"blackout": True, "from": "2026-12-20", "until": "2027-01-03"}], False),
+        ([{"blackout": True}], True),
+        ([{"days": ["Sun"], "start": "02:00", "end": "02:30", "timeZone": "Europe/Berlin"}], False),
+    ],
+)
+def test_windows_that_never_open_hold_for_good(
+    windows: list[dict[str, Any]], *, held: bool
+) -> None:
+    assert ("never-open" in found(policy(windows=windows))) is held
+    assert "never-open" not in found(policy(windows=windows, steps=[LOG]))
+
+
+def test_a_window_is_over_when_its_last_day_has_passed_everywhere() -> None:
+    over = policy(windows=[SAT | {"until": "2026-11-28"}])
+    noon = datetime(2026, 11, 28, 12, tzinfo=UTC).timestamp()
+
+    def said(now: float | None) -> list[str]:
+        return [one.message for one in lint([over], now=now) if one.rule.id == "past-window"]
+
+    assert said(noon + 7 * 86400.0) == [
+        "its last day was 2026-11-28: disruptive steps are held for good"
+    ]
+    assert said(noon) == said(noon + 86400.0) == said(None) == []
+
+
+def test_a_healthy_node_is_not_taken_for_a_faulty_one_by_our_own_conditions_either() -> None:
+    well = when(condition={"type": "GPULost", "status": "False"})
+    assert "healthy-status" in found(policy(**well))
+    assert "healthy-status" not in found(policy(**well, steps=[LOG]))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"unless": [{"condition": {"type": "GPULosst"}}]},
+        {"steps": [CORDON, LOG, wait("GPULosst")]},
+    ],
+)
+def test_a_misspelt_condition_is_found_wherever_one_is_asked_for(spec: dict[str, Any]) -> None:
+    assert "unknown-condition" in found(policy(**spec))
+
+
+def test_what_never_comes_back_is_told_by_what_was_done() -> None:
+    never: dict[str, Any] = {"recover": {"when": "never"}}
+    assert "kept-for-good" in found(policy(**never, steps=[{"taint": {}}, LOG, {"uncordon": {}}]))
+    assert "kept-for-good" not in found(policy(**never, steps=[CORDON, LOG, {"uncordon": {}}]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "fix"),
+    [
+        ([CORDON, {"untaint": {}}], "write `- uncordon: {}`"),
+        (
+            [{"taint": {"key": "gpu-remediator.io/x"}}, {"untaint": {}}],
+            "write `- untaint: {key: gpu-remediator.io/x, effect: NoSchedule}`",
+        ),
+        ([LOG, {"uncordon": {}}], "leave it to recover: remove it"),
+        ([CORDON, {"uncordon": {}}, {"uncordon": {}}], "leave it to recover: remove it"),
+        ([CORDON, {"uncordon": {}}, CORDON, {"uncordon": {}}], None),
+    ],
+)
+def test_what_was_not_added_is_not_taken_back(steps: list[dict[str, Any]], fix: str | None) -> None:
+    hits = [one.fix for one in lint([policy(steps=steps)]) if one.rule.id == "takes-nothing-back"]
+    assert hits == ([] if fix is None else [fix])
+
+
+@pytest.mark.parametrize(
+    ("count", "odd"),
+    [
+        ({"xid": [94], "atLeast": 3, "within": "1m"}, False),
+        ({"xid": [94], "atLeast": 3, "within": "59s"}, True),
+        ({"xid": [94, 48], "atLeast": 3, "within": "10s"}, False),
+        ({"xid": [94], "atLeast": 3, "within": "10s", "per": "node"}, False),
+        ({"sxid": [20034], "atLeast": 2, "within": "24h"}, False),
+        ({"xid": [94], "atLeast": 2, "within": "7d"}, True),
+    ],
+)
+def test_a_count_fits_the_time_that_it_is_given(count: dict[str, Any], *, odd: bool) -> None:
+    assert ("odd-count" in found(policy(**when(count=count)))) is odd
+
+
+def test_a_query_that_clears_itself_never_clears() -> None:
+    same = when(query={"promql": "x == 79", "clearedBy": "x==79"})
+    assert "never-clears" in found(policy(**same))
+
+
+def test_an_approval_takes_a_person_some_time() -> None:
+    def asked(timeout: str) -> RemediationPolicy:
+        return policy(steps=[CORDON, LOG, {"approve": {}, "timeout": timeout}])
+
+    assert "odd-timeout" in found(asked("24s"))
+    assert "odd-timeout" not in found(asked("10m"))
 
 
 def test_an_author_can_silence_a_rule_for_a_policy() -> None:

@@ -49,8 +49,11 @@ from remediator.witness import Witness
 
 _log = structlog.get_logger(__name__)
 
-DRAIN_SECONDS: Final = 3.0
-"""For messages, at an orderly end; what is left, the successor sends."""
+DRAIN_SECONDS: Final = 0.7
+"""For messages, at an orderly end: nobody leads meanwhile. What is left, the successor sends."""
+VIEW_SECONDS: Final = 0.2
+"""For Events and records, at an orderly end: of a storm's there may be many, and people alone read
+them. The successor begins the records that are missing."""
 TICK_SECONDS: Final = 1.0
 ANNOUNCE_RETRY_SECONDS: Final = 5.0
 
@@ -217,12 +220,14 @@ class Term:
         await self._flush()
 
     async def _flush(self) -> None:
-        await self._memory.flush()
-        await self._messages.flush()
-        await self._publisher.flush()
-        await self._recorder.flush(1.0)
-        if self._chronicle is not None:
-            await self._chronicle.flush(1.0)
+        """Write what was not, all of it at a time: the next leader waits for the lease."""
+        await asyncio.gather(
+            self._memory.flush(),
+            self._messages.flush(),
+            self._publisher.flush(),
+            self._recorder.flush(VIEW_SECONDS),
+            *(() if self._chronicle is None else (self._chronicle.flush(VIEW_SECONDS),)),
+        )
 
     # -- what changes meanwhile -------------------------------------------------------------
 

@@ -148,6 +148,11 @@ class Hold(NamedTuple):
     look_again: float | None = None
 
 
+HELD_BY_NO_GUARD: Final = (
+    *("approval", "facts", "mode", "order", "policy", "recovery", "refused", "session", "waived"),
+)
+"""What holds and is no guard, by the names that :class:`Hold` gives."""
+
 NOT_ASKED: Final = Hold("", "order", "waits for its turn")
 """The answer for a policy that was no candidate when the guards were asked."""
 

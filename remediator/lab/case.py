@@ -8,16 +8,30 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from remediator.decide.decision import HELD_BY_NO_GUARD, NodePhase
+from remediator.decide.guards import GUARD_NAMES
 from remediator.decide.session import Result
 from remediator.lab.given import Happens, NodeGiven
 from remediator.policy.base import LabelKey, Model
+from remediator.policy.keys import closest
 from remediator.policy.model import Metadata
 from remediator.policy.quantities import Duration
+from remediator.policy.steps import ACTIONS
 
 
 KIND: Final = "PolicyTest"
+_HOLDERS: Final = (*GUARD_NAMES, *HELD_BY_NO_GUARD)
+_PHASES: Final = tuple(str(one) for one in NodePhase)
+
+
+def _one_of(name: str, known: tuple[str, ...], what: str) -> str:
+    """Return a name that there is: another one would never come, and never be missed."""
+    if name in known:
+        return name
+    meant = closest(name, known) or f"one of: {', '.join(known)}"
+    raise ValueError(f"{name} is no {what}: write {meant}")
 
 
 class _Expected(Model):
@@ -39,6 +53,11 @@ class StepExpected(_Expected):
     )
     count: int | None = Field(default=None, ge=0, description="Exactly so many of them.")
 
+    @field_validator("step")
+    @classmethod
+    def _known_step(cls, name: str) -> str:
+        return _one_of(name, ACTIONS, "step")
+
 
 class HoldExpected(_Expected):
     """A guard, or something else, that holds a step back."""
@@ -46,6 +65,11 @@ class HoldExpected(_Expected):
     guard: str = Field(min_length=1, examples=["budget"], description="As `status` names it.")
     at: Duration | None = Field(default=None, description="Then; default: at any time.")
     reason: str = Field(default="", description="A part of the reason.")
+
+    @field_validator("guard")
+    @classmethod
+    def _known_guard(cls, name: str) -> str:
+        return _one_of(name, _HOLDERS, "guard, and nothing else that holds")
 
 
 class MessageExpected(_Expected):
@@ -76,6 +100,11 @@ class NodeExpected(Model):
     labels: dict[LabelKey, str] = Field(default_factory=dict, description="They are there.")
     session: bool | None = Field(default=None, description="A session is on it.")
     phase: str | None = Field(default=None, description="As `status` names it.")
+
+    @field_validator("phase")
+    @classmethod
+    def _known_phase(cls, name: str | None) -> str | None:
+        return name if name is None else _one_of(name, _PHASES, "phase")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

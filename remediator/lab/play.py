@@ -11,6 +11,7 @@ from remediator.lab.agenda import LabError
 from remediator.lab.case import Case, NodeExpected
 from remediator.lab.file import TestFile
 from remediator.lab.judge import Failure, Judge, Seen
+from remediator.lab.named import check_names
 from remediator.lab.player import CaseError, Player, with_mode
 from remediator.lab.run import Lab
 from remediator.lab.timeline import Timeline
@@ -54,6 +55,7 @@ def play(given: TestFile, at: int, policies: Sequence[RemediationPolicy]) -> Pla
     player = Player(lab, zero=zero)
     for one in case.nodes or given.spec.nodes:
         player.add(one)
+    check_names(case, player.names, policies, given.cluster)
     for index, happens in enumerate(case.timeline):
         player.schedule(happens, index)
     try:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from remediator.cli.testing import run_file
+from remediator.decide.decision import HELD_BY_NO_GUARD
+from remediator.decide.guards import GUARD_NAMES
+from remediator.decide.guards.silence import SILENCE
+from remediator.decide.refusals import REFUSED
 from remediator.lab.file import TestFile, parse_tests, policy_name
 from remediator.lab.given import ON_ALL, ON_NODES, Happens
 from remediator.lab.report import Result, failed_lines, junit
@@ -414,7 +420,7 @@ FAILING: dict[str, tuple[str, str]] = {
     "another result": ("steps: [{step: cordon, result: failed}]", "no such step"),
     "a hold that is none": ("holds: [{guard: budget}]", "nothing was ever held"),
     "a message that is not sent": ("messages: [{contains: xyz}]", "0; sent were: gpu-1: Xid 79"),
-    "a message to elsewhere": ("messages: [{to: oncall}]", "0; sent were"),
+    "a message of other words": ("messages: [{to: log, contains: Xid 94}]", "0; sent were"),
     "an Event that is not written": ("events: [{reason: X}]", "there was no Event"),
     "a node that is otherwise": ("nodes: [{at: 6m, cordoned: false}]", "got       cordoned"),
     "a taint that is not there": ("nodes: [{at: 6m, tainted: a/b}]", "no taint"),
@@ -472,6 +478,10 @@ BAD: dict[str, tuple[str, str]] = {
     "every without until": ("timeline: [{at: 5m, every: 1m, cordon: {}}]", "needs `until`"),
     "no expectation": ("timeline: [{at: 5m, cordon: {}}]", "cannot fail"),
     "quiet and loud": ("quiet: true\n  expect: {steps: [{step: cordon}]}", "nothing happens"),
+    "a step that is none": ("expect: {steps: [{step: tains}]}", "write taint"),
+    "a step that is none, not": ("expectNot: {steps: [{step: evict}]}", "one of: cordon,"),
+    "a guard that is none": ("expectNot: {holds: [{guard: window}]}", "write windows"),
+    "a phase that is none": ("expect: {nodes: [{at: 1m, phase: insession}]}", "in-session"),
     "an empty expectation": ("expect: {nodes: [{at: 5m}]}", "say what the node is like"),
 }
 
@@ -501,6 +511,29 @@ def test_a_case_that_names_what_is_not_there_fails_with_its_line(
     (result,) = play(f"- name: t\n  {case}\n  expect: {{steps: [{{step: cordon}}]}}")
     assert said in result.error
     assert result.line == line
+
+
+@pytest.mark.parametrize(
+    ("never", "said"),
+    [
+        ("steps: [{node: gpu-2, step: cordon}]", "gpu-2 is none of the nodes; did you mean gpu-1?"),
+        ("steps: [{policy: bsu, step: cordon}]", "bsu is none of the policies; there are: bus"),
+        ("messages: [{to: oncall}]", "oncall is no channel that anything is told to"),
+        ("events: [{node: a, reason: X}]", "a is none of the nodes"),
+    ],
+)
+def test_an_expectation_of_what_is_not_there_is_no_test(never: str, said: str) -> None:
+    """Under `expectNot` it would pass for ever."""
+    (result,) = play(f"- name: t\n  timeline: [{XID}]\n  expectNot: {{{never}}}")
+    assert said in result.error
+    assert result.line == 7
+
+
+def test_whatever_can_hold_can_be_expected() -> None:
+    room = Path(__file__).parents[3] / "remediator" / "decide"
+    source = "\n".join(one.read_text(encoding="utf-8") for one in room.rglob("*.py"))
+    named = set(re.findall(r"\bHold\([^\n\"]*\"([a-z-]+)\"", source)) | {REFUSED, SILENCE}
+    assert named == {*GUARD_NAMES, *HELD_BY_NO_GUARD}
 
 
 def test_a_bad_config_is_named_to_its_place() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import structs
 
 from remediator.decide.decision import PatchNode, Unset
 from remediator.decide.requests import APPROVAL_ANNOTATION, REQUEST_ANNOTATION, encode_approvals
-from remediator.decide.session import HISTORY_ANNOTATION, SESSION_ANNOTATION, encode
+from remediator.decide.session import HISTORY_ANNOTATION, SESSION_ANNOTATION, History, encode
 from remediator.kube.objects import Node, Taint
 from remediator.kube.patch import NodePatch
 
@@ -83,6 +84,8 @@ def _annotations(effect: PatchNode) -> dict[str, str | None]:
     ):
         if not isinstance(value, Unset):
             texts[key] = None if value is None else encode(value)
+    if isinstance(effect.history, History):
+        texts[HISTORY_ANNOTATION] = encode(structs.replace(effect.history, uid=effect.uid))
     if not isinstance(effect.approvals, Unset):
         left = effect.approvals
         texts[APPROVAL_ANNOTATION] = encode_approvals(left) if left else None

@@ -77,7 +77,7 @@ async def read_history(api: ApiClient, namespace: str, node: str) -> Found:
         raise Failure(f"error: there is no node {node}, and no record of one")
     text = found.annotations.get(HISTORY_ANNOTATION) if found is not None else None
     try:
-        past = decode_history(text) if text else History()
+        past = decode_history(text, node_uid=found.uid) if found and text else History()
     except AnnotationError as error:
         past, note = None, "; ".join(filter(None, [note, str(error)]))
     return Found(mine, note, node, past)

@@ -145,7 +145,7 @@ async def _answer(api: ApiClient, node: Node, wait: float) -> Node | None:
 
 def _last(node: Node) -> str:
     try:
-        return decode_history(node.annotations[HISTORY_ANNOTATION]).last
+        return decode_history(node.annotations[HISTORY_ANNOTATION], node_uid=node.uid).last
     except (KeyError, AnnotationError):
         return ""
 

@@ -257,6 +257,8 @@ class History(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the last session ended, in words."""
     owed: tuple[Owed, ...] = ()
     """What people are to hear of that, and may not have heard."""
+    uid: str = ""
+    """In the annotation: UID of the node that it is about. Read, it is of this node: empty."""
 
     def without(self, keys: Container[str]) -> History:
         """Return it without these of the messages that are owed."""
@@ -327,9 +329,17 @@ def decode_session(text: str, *, node_uid: str) -> Session:
     return session
 
 
-def decode_history(text: str) -> History:
-    """Read the history. Raises AnnotationError."""
-    return decode(text, History, HISTORY_ANNOTATION)
+def decode_history(text: str, *, node_uid: str) -> History:
+    """Read the history of the node with this UID: an empty one, if it is that of another.
+
+    A Node that was made anew from a copy of its object is another machine: neither the attempts
+    nor what people took over are about it.
+
+    Raises:
+        AnnotationError: malformed.
+    """
+    history = decode(text, History, HISTORY_ANNOTATION)
+    return replace(history, uid="") if history.uid in {"", node_uid} else History()
 
 
 def decode(text: str, kind: type[_T], name: str) -> _T:

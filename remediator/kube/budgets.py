@@ -111,7 +111,7 @@ def narrow_budget(wire: WireBudget, _old: Budget | None = None) -> Budget:
         allowed=status.disruptions_allowed,
         healthy=status.current_healthy,
         desired=status.desired_healthy,
-        up_to_date=status.observed_generation > 0,
+        up_to_date=status.observed_generation >= max(meta.generation, 1),
         refusing_since=_refusing_since(status),
     )
 

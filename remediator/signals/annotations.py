@@ -107,7 +107,7 @@ def _small(node: Node, now: float) -> tuple[dict[str, Any], str]:
     mode, note = _mode(node)
     try:
         if (text := node.annotations.get(HISTORY_ANNOTATION)) is not None:
-            history = decode_history(text).not_after(now)
+            history = decode_history(text, node_uid=node.uid).not_after(now)
     except AnnotationError as error:
         problems.append(str(error))
         if _CAREFUL[mode] < _CAREFUL[NodeMode.NOTIFY_ONLY]:

@@ -33,7 +33,7 @@ moves = st.lists(
 def check(made: Bench, keys: set[str]) -> None:
     facts = made.nodes["n1"]
     assert len(encode(facts.history)) <= MAX_WRITTEN
-    assert decode_history(encode(facts.history)) == facts.history
+    assert decode_history(encode(facts.history), node_uid=facts.uid) == facts.history
     if isinstance(facts.session, Session):
         assert len(encode(facts.session)) <= MAX_WRITTEN
         again = decode_session(encode(facts.session), node_uid=facts.uid)

@@ -205,13 +205,13 @@ def test_a_node_with_spoilt_annotations_is_decided_about(
         if patch is not None and isinstance(patch.session, Session):
             assert decode_session(encode(patch.session), node_uid=raw.uid) == patch.session
         if patch is not None and isinstance(patch.history, History):
-            assert decode_history(encode(patch.history)) == patch.history
+            assert decode_history(encode(patch.history), node_uid=patch.uid) == patch.history
         facts, now = written(facts, patch, now), now + seconds
 
 
 READERS: dict[str, Callable[[str], object]] = {
     SESSION_ANNOTATION: lambda text: decode_session(text, node_uid="uid-n1"),
-    HISTORY_ANNOTATION: decode_history,
+    HISTORY_ANNOTATION: lambda text: decode_history(text, node_uid="uid-n1"),
     REQUEST_ANNOTATION: decode_request,
     APPROVAL_ANNOTATION: decode_approvals,
     FAULTS_ANNOTATION: decode_report,

@@ -63,7 +63,7 @@ def effect(**changes: Any) -> PatchNode:
                     **PRECONDITIONS,
                     "annotations": {
                         "gpu-remediator.io/session": None,
-                        "gpu-remediator.io/history": '{"last":"recovered"}',
+                        "gpu-remediator.io/history": '{"last":"recovered","uid":"u1"}',
                     },
                 },
                 "spec": {"unschedulable": None},

@@ -90,7 +90,7 @@ def test_the_history_says_which_policy_did_what() -> None:
     for _ in range(4):
         made.fault()
         made.one(seconds=301.0)
-    history = decode_history(encode(made.nodes["n1"].history))
+    history = decode_history(encode(made.nodes["n1"].history), node_uid="uid-n1")
     assert len(history.attempts) == 1
     (remedy,) = history.remedies
     assert remedy.at == history.attempts[0]
@@ -151,7 +151,7 @@ def test_the_filter_counts_those_in_which_a_policy_began_a_step(
 
 
 def test_a_history_of_an_earlier_version_is_read_and_counts() -> None:
-    history = decode_history('{"attempts":[1.5,2],"waivers":[],"last":"recovered"}')
+    history = decode_history('{"attempts":[1.5,2],"waivers":[],"last":"recovered"}', node_uid="u")
     assert history.attempts == (1.5, 2.0)
     assert history.remedies == ()
 

@@ -45,7 +45,7 @@ def test_the_next_leader_says_what_the_one_before_may_not_have_said(*, more: boo
     patch = patch_of(first)
     assert patch is not None
     assert isinstance(patch.history, History)
-    assert decode_history(encode(patch.history)) == patch.history
+    assert decode_history(encode(patch.history), node_uid=patch.uid) == patch.history
     assert [one.key for one in patch.history.owed] == [message.key]
     assert isinstance(first.effects[0], PatchNode), "not before it is true"
 

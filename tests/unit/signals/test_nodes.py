@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.contract import (
     FAULTS_ANNOTATION,
@@ -303,6 +304,17 @@ def test_an_unreadable_history_permits_no_new_session() -> None:
     assert HISTORY_ANNOTATION in seen.problem
     mended = observe(seen, node(), cluster=CLUSTER, now=2.0)
     assert (mended.facts.mode, mended.problem) == (NodeMode.FULL, "")
+
+
+def test_the_history_of_another_node_is_not_this_ones() -> None:
+    """A Node made anew from a copy of its object is another machine: its day begins empty."""
+    past = History(attempts=(60.0,), waivers=(Waiver("p", "i", 60.0, "w"),), last="released")
+    known = node()
+    for uid, seen in {known.uid: past, "": past, "the one before": History()}.items():
+        text = encode(replace(past, uid=uid))
+        found = fold((100.0, node(annotations={HISTORY_ANNOTATION: text})))
+        assert found.facts.history == seen
+        assert (found.facts.mode, found.problem) == (NodeMode.FULL, "")
 
 
 def test_an_unreadable_request_is_left_aside_and_said() -> None:

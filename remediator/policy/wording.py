@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from jinja2 import StrictUndefined, Template, TemplateError, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, Undefined, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
@@ -27,6 +27,8 @@ MAX_TEXT: Final = 8000
 MAX_ITEMS: Final = 50
 """Nodes and messages that a template sees; ``count`` has them all."""
 _DEEPEST_LOOP: Final = 2
+_LISTS: Final = ("nodes", "messages")
+"""What ``for`` may go over: over a text's characters, twice, it would take minutes."""
 _ALLOWED: Final = (
     nodes.Template,
     nodes.Output,
@@ -130,9 +132,15 @@ def _compiled(text: str) -> Template:
                 f"line {node.lineno}: {type(node).__name__.lower()} is not allowed;"
                 " there are values, if, for, comparisons and filters"
             )
+        if isinstance(node, nodes.For) and not _is_list(node.iter):
+            raise WordingError(f"line {node.lineno}: for goes over {' or '.join(_LISTS)}")
         if loops > _DEEPEST_LOOP:
             raise WordingError(f"line {node.lineno}: loops may be {_DEEPEST_LOOP} deep")
     return environment.from_string(text)
+
+
+def _is_list(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Name) and node.name in _LISTS
 
 
 def _walk(node: nodes.Node, loops: int) -> Iterator[tuple[nodes.Node, int]]:
@@ -144,13 +152,24 @@ def _walk(node: nodes.Node, loops: int) -> Iterator[tuple[nodes.Node, int]]:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_value,
     )
     environment.globals.clear()
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters["join"] = _join
     environment.tests = {name: environment.tests[name] for name in _TESTS}
     return environment
+
+
+def _value(value: Any) -> Any:
+    """Refuse what is no value, such as ``title.upper``: a method, and not the filter."""
+    if callable(value) and not isinstance(value, Undefined):
+        raise ValueError("a method is no value: a filter is written `title | upper`")
+    return value
 
 
 def _join(values: Any, between: str = "") -> str:

@@ -69,7 +69,7 @@ class OwnWords:
 def _words(envelope: Envelope) -> dict[str, Any]:
     return {
         "title": _bare(envelope.title),
-        "text": _bare(envelope.text),
+        "text": cut(_bare(envelope.text), MAX_TEXT),
         "urgency": envelope.urgency.value,
         "resolves": envelope.resolves,
         "dry_run": envelope.dry_run,

@@ -168,7 +168,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _value(value: Any) -> Any:
     """Refuse what is no value, such as ``title.upper``: a method, and not the filter."""
     if callable(value) and not isinstance(value, Undefined):
-        raise ValueError("a method is no value: a filter is written `title | upper`")
+        raise TypeError("a method is no value: a filter is written `title | upper`")
     return value
 
 

@@ -94,10 +94,7 @@ def _tell(paper: Paper, world: World, policies: Path) -> None:
             "kubectl get pods,pdb -n team -o wide",
             "kubectl get remediations,remediationpolicies",
         ),
-        (
-            "enforce: write `mode: Enforce` in the policy, and here:",
-            f"sed -i s/DryRun/Enforce/ {world.config}",
-        ),
+        _enforce(world),
         (
             "the GPU is well again, with or without a restart of the node:",
             f"{happen} 'clear: {{}}'",
@@ -108,6 +105,17 @@ def _tell(paper: Paper, world: World, policies: Path) -> None:
         for command in commands:
             paper.say(command)
     paper.say("")
+
+
+def _enforce(world: World) -> tuple[str, ...]:
+    """How to enforce; a file of people's own is to be as it was afterwards."""
+    file = shlex.quote(str(world.config))
+    on = f"sed -i 's/^  mode: DryRun/  mode: Enforce/' {file}"
+    if world.own:
+        return "enforce: write `mode: Enforce` in the policy, and here:", on
+    off = f"sed -i 's/^  mode: Enforce/  mode: DryRun/' {file}"
+    what = "enforce: write `mode: Enforce` in the policy, and in your file; it is yours, so put it"
+    return f"{what}\n# back with the second line before you install it:", on, off
 
 
 def _api() -> Api:

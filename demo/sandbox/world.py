@@ -45,6 +45,8 @@ class World(NamedTuple):
     nodes: Sequence[str]
     kubeconfig: Path
     config: Path
+    own: bool
+    """Whether ``config`` is the sandbox's own, and goes with it."""
     controller: Child
 
 
@@ -85,18 +87,22 @@ def set_up(policies: Path, *, config: Path | None, count: int) -> Iterator[World
         install_crds(cluster.api)
         for file in _MORE_RIGHTS:
             apply(cluster.api, read(DEPLOY / "controller" / "optional" / file))
+        # The GPU operator's: without it the Job controller makes no pod of NVIDIA's templates.
+        runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+        cluster.api.create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
         stack.enter_context(Kwok(plane))
         nodes = [cluster.create_node(str(one), labels=LABEL) for one in range(1, count + 1)]
         stack.enter_context(agents(plane, nodes))
         team = Cluster(plane, namespace=_TEAM)
         stack.callback(team.api.close)
         _pods(team, nodes)
+        own = config is None
         if config is None:
             config = plane.folder / "remediator-config.yaml"
             config.write_text(_CONFIG, "utf-8")
         controller = stack.enter_context(_controller(cluster, policies, config))
         kubeconfig = plane.kubeconfig(plane.folder / "kubeconfig", namespace=cluster.namespace)
-        yield World(plane, nodes, kubeconfig, config, controller)
+        yield World(plane, nodes, kubeconfig, config, own, controller)
 
 
 def _pods(team: Cluster, nodes: Sequence[str]) -> None:

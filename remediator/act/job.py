@@ -152,7 +152,8 @@ class JobWorker:
     async def _progress(self, namespace: str, name: str) -> str:
         """Say what its pod does."""
         pods = await self._objects.select(POD, namespace, {MADE_LABEL: name})
-        states = [pod_state(pod) for pod in pods] or ["no pod yet"]
+        none = f"no pod yet (`kubectl describe job {name} -n {namespace}` says why)"
+        states = [pod_state(pod) for pod in pods] or [none]
         return f"Job {namespace}/{name}: {', '.join(states)}"
 
     async def _last_words(self, namespace: str, name: str) -> str:

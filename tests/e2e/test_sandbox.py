@@ -126,7 +126,8 @@ def test_a_drain_and_a_job_run_to_their_end(tmp_path: Path) -> None:
         "recover": {"for": "0s"},
     }
     write(tmp_path / "policies" / "reset.yaml", "RemediationPolicy", spec)
-    template = {"spec": {"containers": [{"name": "reset", "image": "example/reset"}]}}
+    containers = [{"name": "reset", "image": "example/reset"}]
+    template = {"spec": {"runtimeClassName": "nvidia", "containers": containers}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
     (tmp_path / "reset-job.yaml").write_text(json.dumps(job), "utf-8")
     config = tmp_path / "remediator-config.yaml"
@@ -136,6 +137,8 @@ def test_a_drain_and_a_job_run_to_their_end(tmp_path: Path) -> None:
     with started(tmp_path / "policies", "--config", str(config)) as sandbox:
         sandbox.run("python -m demo.sandbox happen gpu-2 'xid: {code: 119}'")
         sandbox.until(lambda text: "Complete" in text, "kubectl get jobs")
+        back = [line for line in sandbox.printed if line.endswith(f"mode: DryRun/' {config}")]
+        assert len(back) == 1, "a file of people's own is put back afterwards"
         pods = sandbox.run("kubectl get pods -n team -o wide")
         assert pods.count("gpu-1") == pods.count("gpu-3") == 2
         assert "gpu-2" not in pods

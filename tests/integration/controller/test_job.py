@@ -158,7 +158,10 @@ def test_a_job_is_pinned_followed_and_its_end_leads_on(
 
     def progress() -> bool:
         known = site.status_of(node) or {}
-        return any("no pod yet" in one.get("progress", "") for one in known.get("work", []))
+        return any(
+            f"describe job {job['metadata']['name']} -n " in one.get("progress", "")
+            for one in known.get("work", [])
+        )
 
     site.wait(progress, "progress line in the status")
     jobs.ends(job)

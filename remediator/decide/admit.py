@@ -29,7 +29,8 @@ def admit(candidates: Iterable[Candidate], ledger: Ledger, now: float) -> Verdic
         if verdict is None:
             _reserve(candidate, ledger, now)
         else:
-            ledger.held_since.setdefault((candidate.policy.name, candidate.facts.uid), now)
+            held = ledger.held_since.setdefault(candidate.facts.uid, {})
+            held.setdefault(candidate.policy.name, now)
     return verdicts
 
 

@@ -78,8 +78,7 @@ def _refusal(draft: Draft, one: Matched, silenced: str) -> Hold | None:
         return Hold(name, SILENCE, f"{silenced}: the node stays as it is")
     if facts.mode_note:  # nobody said this mode: it stands for something that we cannot read
         return Hold(name, "mode", facts.mode_note)
-    tells = any(step.tells for step in policy.spec.steps)
-    if facts.mode is NodeMode.NOTIFY_ONLY and not tells:
+    if facts.mode is NodeMode.NOTIFY_ONLY and not any(step.tells for step in policy.spec.steps):
         return Hold(name, "opt-out", f"the node says {MODE_KEY}: {facts.mode}")
     return None
 
@@ -165,7 +164,7 @@ def tell_held(draft: Draft, one: Matched, verdict: Hold) -> None:
     What is long, RemediatorConfig says (``tellHeldAfter``).
     """
     facts, policy = draft.facts, one.active.policy
-    since = draft.ledger.held_since.get((policy.name, facts.uid))
+    since = draft.ledger.held_since.get(facts.uid, {}).get(policy.name)
     if verdict.guard == SILENCE:
         if one.match.silenced:
             return  # whoever silenced it knows of it, and of no other fault

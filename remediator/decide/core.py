@@ -301,12 +301,12 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
 
 def _forget_held(looks: list[Look], verdicts: Verdicts, ledger: Ledger) -> None:
     """Forget since when a step is held where none is held any more."""
-    if not ledger.held_since:
-        return
-    looked = {look.facts.uid for look in looks}
-    for name, uid in [key for key in ledger.held_since if key[1] in looked]:
-        if verdicts.get((uid, name)) is None:
-            del ledger.held_since[name, uid]
+    for uid in [look.facts.uid for look in looks if look.facts.uid in ledger.held_since]:
+        held = ledger.held_since[uid]
+        for name in [name for name in held if verdicts.get((uid, name)) is None]:
+            del held[name]
+        if not held:
+            del ledger.held_since[uid]
 
 
 def _alarm(source: str, ledger: Ledger) -> SendMessage:

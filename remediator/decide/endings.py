@@ -223,6 +223,8 @@ def _channels(draft: Draft, look: Look, policy: str) -> tuple[str, ...]:
 
 def waived(history: History, policy: str, instances: tuple[str, ...]) -> bool:
     """Tell whether people took over every one of these fault instances."""
+    if not history.waivers:
+        return False
     known = {waiver.instance for waiver in history.waivers if waiver.policy == policy}
     return ALL_FAULTS in known or (bool(instances) and known.issuperset(instances))
 

@@ -122,7 +122,8 @@ class Ledger:
         self.storms = Storms()
         self.clear_since: dict[tuple[str, str], float] = {}
         self.unproven_since: dict[tuple[str, str], float] = {}
-        self.held_since: dict[tuple[str, str], float] = {}
+        self.held_since: dict[str, dict[str, float]] = {}
+        """By node and policy: each look at a node asks for its own, of perhaps very many."""
         self.refusals = Refusals()
         self._starts = Starts()
         self._admitted_at: dict[str, float] = {}
@@ -184,7 +185,8 @@ class Ledger:
                 self.unavailable.subtract(entry.scopes)
                 self._wake()
         self.storms.forget(uid)
-        since = (self.clear_since, self.unproven_since, self.held_since, self.look_until)
+        self.held_since.pop(uid, None)
+        since = (self.clear_since, self.unproven_since, self.look_until)
         for memory in since:
             for key in [key for key in memory if key[1] == uid]:
                 del memory[key]

@@ -243,7 +243,7 @@ class RemediationPolicy(Model):
     metadata: Metadata
     spec: Spec
 
-    @property
+    @cached_property
     def name(self) -> str:
         """``metadata.name``."""
         return self.metadata.name

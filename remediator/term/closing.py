@@ -87,7 +87,7 @@ def standing_of(
         nodes={one.uid: one.name for one in nodes},
         sessions={one.session.id for one in nodes if isinstance(one.session, Session)},
         decided=side.decisions.keys(),
-        held=ledger.held_since.keys(),
+        held={(policy, uid) for uid, held in ledger.held_since.items() for policy in held},
         frozen={one.uid for one in nodes if unusable_session(one)},
         waived={
             (one.uid, waiver.policy, f"{waiver.at:.0f}")

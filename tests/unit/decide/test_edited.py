@@ -176,10 +176,10 @@ def test_a_node_that_is_not_selected_any_more_counts_for_no_breaker() -> None:
     assert made.ledger.watches["bus"].scope == set()
     made.one(seconds=10 * MINUTE)
     made.one(seconds=1.0)
-    since = made.ledger.held_since["bus", "uid-n1"]
+    since = made.ledger.held_since["uid-n1"]["bus"]
     made.one(seconds=MINUTE)
     made.one(seconds=1.0)
-    assert made.ledger.held_since["bus", "uid-n1"] == since
+    assert made.ledger.held_since["uid-n1"]["bus"] == since
     assert f"held/uid-n1/bus/{since:.0f}" in made.sent
 
 

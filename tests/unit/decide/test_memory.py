@@ -102,13 +102,14 @@ def test_what_the_ledger_remembers_another_one_takes_over() -> None:
 
 def test_nothing_is_remembered_of_a_node_that_is_gone_and_all_of_the_others() -> None:
     known = ledger()
-    memories = (known.clear_since, known.unproven_since, known.held_since, known.look_until)
+    memories = (known.clear_since, known.unproven_since, known.look_until)
     for name in ("n1", "n2"):
         known.observe(node(name), START)
         for memory in memories:
             memory["bus", f"uid-{name}"] = START
+        known.held_since[f"uid-{name}"] = {"bus": START}
     known.observe(node("n1", gpu=False), START)
-    assert set(known.nodes) == {"uid-n2"}
+    assert set(known.nodes) == set(known.held_since) == {"uid-n2"}
     for memory in memories:
         assert list(memory) == [("bus", "uid-n2")]
     known.observe(node("n3", gpu=False), START)

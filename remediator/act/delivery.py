@@ -47,6 +47,8 @@ class Delivery:
             lambda: asyncio.Semaphore(at_once),
         )
         self._clock, self._sleep, self._rng = clock, sleep, rng
+        self.trouble: dict[str, str] = {}
+        """Why channels do not take what is on its way to them, by name, as they last said."""
 
     async def deliver(self, envelope: Envelope) -> str:
         """Return "" once it has arrived, else why it was given up."""
@@ -78,8 +80,14 @@ class Delivery:
         await retrying(self._attempt, envelope)
 
     async def _attempt(self, envelope: Envelope) -> None:
-        async with self._slots[envelope.channel]:
-            await self._channel(envelope.channel).send(envelope)
+        name = envelope.channel
+        async with self._slots[name]:
+            try:
+                await self._channel(name).send(envelope)
+            except RetryLaterError as error:
+                self.trouble[name] = str(error)[:_MAX_NOTE]
+                raise
+            self.trouble.pop(name, None)
 
     def _channel(self, name: str) -> Channel:
         channel = self._channels.get(name)
@@ -93,7 +101,13 @@ class Delivery:
         asked = error.after if isinstance(error, RetryLaterError) else 0.0
         longest = min(_LONGEST_WAIT, _SHORTEST_WAIT * 2.0 ** min(state.attempt_number, 10))
         wait = max(self._rng.uniform(_SHORTEST_WAIT, longest), min(asked, _LONGEST_RETRY_AFTER))
-        _log.info("message_delayed", attempt=state.attempt_number, wait=wait, reason=str(error))
+        _log.info(
+            "message_delayed",
+            channel=state.args[0].channel,
+            attempt=state.attempt_number,
+            wait=wait,
+            reason=str(error),
+        )
         return wait
 
     def _time(self) -> float:

@@ -158,6 +158,13 @@ class Outbox:
         """Messages that are neither delivered nor given up."""
         return len(self._pending)
 
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """Which channels do not take what is pending, and why."""
+        waited_for = {name for one in self._pending.values() for name in one.waiting}
+        said = self._delivery.trouble
+        return tuple(f"{name}: {said[name]}" for name in sorted(waited_for & said.keys()))
+
     def unsent(self) -> list[tuple[SendMessage, float]]:
         """Return the messages that are under way, in the order of their submission, and their age.
 

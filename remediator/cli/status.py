@@ -156,7 +156,8 @@ def _guards(status: Status, now: float) -> Iterator[str]:
     box = status.outbox
     if box is not None and (box.pending or box.failed):
         last = f" (last: {box.last_failure})" if box.last_failure else ""
-        yield f"messages: {box.pending} waiting, {box.failed} given up{last}"
+        why = f" ({'; '.join(box.trouble)})" if box.trouble else ""
+        yield f"messages: {box.pending} waiting{why}, {box.failed} given up{last}"
 
 
 def _scope(scope: str) -> str:

@@ -179,6 +179,8 @@ class OutboxStatus(_Part, frozen=True, kw_only=True):
     """Messages under way, and those given up since the leader started."""
 
     pending: int = 0
+    trouble: tuple[str, ...] = ()
+    """Channels that do not take what is pending, and why: ``oncall: HTTP 503``."""
     failed: int = 0
     last_failure: str = ""
 

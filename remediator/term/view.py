@@ -136,7 +136,10 @@ class View:
             outbox=None
             if outbox is None
             else OutboxStatus(
-                pending=outbox.pending, failed=outbox.failed, last_failure=outbox.last_failure
+                pending=outbox.pending,
+                trouble=outbox.trouble,
+                failed=outbox.failed,
+                last_failure=outbox.last_failure,
             ),
             notes=(
                 *self._config(),

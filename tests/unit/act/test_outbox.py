@@ -454,3 +454,20 @@ async def test_drain_sends_what_waits_in_windows_and_gives_up_waiting_in_time() 
         outbox.submit(message(9), dry_run=False)
         assert not await outbox.drain(2.0)
     assert len(reports) == 5, "of what is under way at the end nothing is reported"
+
+
+async def test_why_a_channel_does_not_take_what_is_pending_is_known_until_it_does() -> None:
+    down, well = FakeChannel(lambda _: RetryLaterError("no such file")), FakeChannel()
+    outbox, _ = make(down=down, well=well)
+    async with running(outbox):
+        outbox.submit(message(1, to=("down", "well")), dry_run=False)
+        await asyncio.sleep(0.1)
+        assert list(outbox.trouble) == ["down: no such file"]
+        down.behaviour = arrives
+        await asyncio.sleep(60.0)
+        assert [outbox.pending, *outbox.trouble] == [0]
+
+        down.behaviour = lambda _: RetryLaterError("gone again")
+        outbox.submit(message(2, to=("down",)), dry_run=False)
+        await asyncio.sleep(700.0)
+        assert [outbox.pending, *outbox.trouble] == [0], "given up, and nothing waits"

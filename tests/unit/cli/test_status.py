@@ -118,7 +118,9 @@ def test_guards() -> None:
                     source="r", open=False, dry_run=True, backlog=2, backlog_nodes=("n1", "n2")
                 ),
             ),
-            outbox=OutboxStatus(pending=1, failed=2, last_failure="503"),
+            outbox=OutboxStatus(
+                pending=1, trouble=("oncall: no such file",), failed=2, last_failure="503"
+            ),
         )
     )
     assert (
@@ -132,7 +134,7 @@ def test_guards() -> None:
     assert "reset s` closes it, and it closes by itself in 2m if no more nodes turn bad" in text
     assert "backlog of r [dry-run]: 2 nodes were faulty before anybody looked: n1, n2" in text
     assert "backlog of q" not in text
-    assert "messages: 1 waiting, 2 given up (last: 503)" in text
+    assert "messages: 1 waiting (oncall: no such file), 2 given up (last: 503)" in text
 
 
 def test_policies_and_their_files_with_errors() -> None:

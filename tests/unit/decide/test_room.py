@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from remediator.decide.decision import Outcome
 from remediator.decide.progress import tries
 from remediator.decide.requests import Request, Verb
-from remediator.decide.room import KEPT_RESULTS, MAX_WRITTEN, fitted, fitted_history, too_long
+from remediator.decide.room import KEPT_RESULTS, MAX_WRITTEN, cut, fitted, fitted_history, too_long
 from remediator.decide.session import (
     MAX_SESSION_BYTES,
     History,
     HoldState,
+    Owed,
     Result,
+    Session,
     StepResult,
     Waiver,
     decode_session,
@@ -105,3 +110,99 @@ def test_waivers_are_all_kept_and_why_is_cut() -> None:
     assert len(encode(found)) <= MAX_WRITTEN
     assert len(found.waivers) == 200
     assert found.last.endswith("...")
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "kept"),
+    [
+        ("", 10, ""),
+        ("a" * 10, 10, "a" * 10),
+        ("a" * 11, 10, "a" * 7 + "..."),
+        ("a" * 11, 3, "..."),
+        ('"' * 5, 10, '"' * 5),  # each takes two in JSON
+        ('"' * 6, 10, '"' * 3 + "..."),
+        ('"' * 6, 9, '"' * 3 + "..."),
+        ("a\x01b", 8, "a\x01b"),
+        ("a\x01b", 7, "a..."),
+    ],
+)
+def test_a_text_is_cut_to_what_its_json_may_take_and_no_shorter(
+    text: str, limit: int, kept: str
+) -> None:
+    assert cut(text, limit) == kept
+
+
+def session_of(holds: int, *, results: int = 4, note: int = 400, spent: int = 0) -> Session:
+    """A session of so many policies, whose steps were tried so often, with notes of such length."""
+    made = Bench(policy())
+    made.see(node(faults=(xid(),)))
+    made.one()
+    session = made.session()
+    tried = tuple(
+        StepResult(step=1, action="job", result=Result.FAILED, at=float(at), note="x" * note)
+        for at in range(results)
+    )
+    reasons = tuple("y" * 100 for _ in range(5))
+    one = replace(
+        session.holds[0], results=tried, reasons=reasons, spent={1: spent} if spent else {}
+    )
+    return replace(session, holds=tuple(replace(one, policy=f"p{at}") for at in range(holds)))
+
+
+def first_too_long(**made: Any) -> int:
+    return next(at for at in range(1, 1000) if len(encode(session_of(at, **made))) > MAX_WRITTEN)
+
+
+def test_notes_are_shortened_then_left_out_then_results_and_the_rest_of_the_reasons() -> None:
+    shortened = fitted(session_of(first_too_long())).holds[0]
+    assert [one.note for one in shortened.results] == ["x" * 77 + "..."] * 4
+    without = fitted(session_of(first_too_long(note=80))).holds[0]
+    assert [one.note for one in without.results] == [""] * 4
+    assert len(without.reasons) == 5
+    last = fitted(session_of(first_too_long(note=0), note=0, spent=7)).holds[0]
+    assert [one.at for one in last.results] == [3.0]
+    assert last.spent == {1: 7 + 3}
+    assert len(last.reasons) == 5
+    brief = fitted(session_of(first_too_long(note=0, results=1), note=0, results=1)).holds[0]
+    assert brief.reasons == ("y" * 77 + "...",) * 3
+
+
+def test_a_session_may_be_as_long_as_is_written_and_is_not_written_longer_than_is_read() -> None:
+    session = session_of(1)
+    plan = session.holds[0].plan
+
+    def as_long_as(size: int) -> Session:
+        longer = plan + "x" * (size - len(encode(session)))
+        return replace(session, holds=(replace(session.holds[0], plan=longer),))
+
+    whole = as_long_as(MAX_WRITTEN)
+    assert len(encode(whole)) == MAX_WRITTEN
+    assert fitted(whole) == whole
+    assert fitted(as_long_as(MAX_WRITTEN + 1)) != as_long_as(MAX_WRITTEN + 1)
+    assert not too_long(as_long_as(MAX_SESSION_BYTES))
+    assert too_long(as_long_as(MAX_SESSION_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("waivers", "why", "told"),
+    [
+        (1, "x" * 447 + "...", 447),  # so long may each be, however few there are
+        (150, "x" * 77 + "...", 77),
+        (400, "", 77),
+    ],
+)
+def test_a_history_shortens_why_and_what_it_owes_only_as_far_as_it_must(
+    waivers: int, why: str, told: int
+) -> None:
+    given = tuple(
+        Waiver(policy=f"policy-{at}", instance="xid:79", at=1e9, why="x" * 600)
+        for at in range(waivers)
+    )
+    owed = (Owed(key="k", to=("log",), title="t" * 600, text="u" * 600, at=1e9, policy="p"),)
+    found = fitted_history(History(waivers=given, owed=owed, last="z" * 600))
+    assert len(encode(found)) <= MAX_WRITTEN
+    assert {one.why for one in found.waivers} == {why}
+    assert found.owed[0].title == "t" * 447 + "..."
+    assert found.owed[0].text == "u" * told + "..."
+    assert found.last == "z" * 447 + "..."
+    assert fitted_history(found) == found

@@ -59,11 +59,12 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def expires_at(self) -> float:
-        """Epoch seconds; 0 if it cannot be read: such an approval has expired."""
+        """Epoch seconds; 0 if it cannot be read or names no zone: such an approval has expired."""
         try:
-            return datetime.fromisoformat(self.expires).timestamp()
+            when = datetime.fromisoformat(self.expires)
         except ValueError:
             return 0.0
+        return 0.0 if when.tzinfo is None else when.timestamp()
 
     @property
     def note(self) -> str:

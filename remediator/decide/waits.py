@@ -82,7 +82,8 @@ def _approval(
         note = f"nobody approved it within {format_duration(step.limit)}"
         return failed(draft, session, hold, step=step, result=Result.TIMED_OUT, note=note)
     how = f"`remediator approve {draft.facts.name} --policy {hold.policy}`"
-    draft.hold(Hold(hold.policy, "approval", f"waits for a person: {how}", deadline))
+    why = f"waits for a person: {how}{_unfit(draft, session, hold)}"
+    draft.hold(Hold(hold.policy, "approval", why, deadline))
     _ask(draft, message_key(session, hold, hold.step), hold, step=step, plan=plan, how=how)
     return hold
 
@@ -108,6 +109,19 @@ def find_approval(draft: Draft, session: Session, hold: PolicyHold) -> Approval 
         if one.expires_at > draft.now:
             return one
     return None
+
+
+def _unfit(draft: Draft, session: Session, hold: PolicyHold) -> str:
+    """Say of the newest approval that nothing goes on by why that is; "" if there is none."""
+    for one in reversed(draft.facts.approvals if draft.approvals is None else draft.approvals):
+        whose = f"; the approval of {one.by}"
+        if one.session != session.id:
+            return f"{whose} is for another session"
+        if one.policy == hold.policy and one.step != hold.step:
+            return f"{whose} is for step {one.step + 1}, and this is step {hold.step + 1}"
+        if one.policy == hold.policy:
+            return f"{whose} has expired, or its time cannot be read"
+    return ""
 
 
 def _ask(draft: Draft, key: str, hold: PolicyHold, *, step: Step, plan: Plan, how: str) -> None:

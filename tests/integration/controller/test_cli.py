@@ -232,7 +232,8 @@ def test_an_unknown_context_is_said(cluster: Cluster) -> None:
 def test_approve_lets_exactly_one_step_go_on(
     site: Site, run: Callable[..., Replica], remediator: Remediator
 ) -> None:
-    site.policy(steps=[{"cordon": {}}, {"approve": {}}, {"taint": {}}, {"approve": {}}])
+    asks = ["cordon", "approve", "taint", "approve", "approve"]
+    site.policy(steps=[{action: {}} for action in asks])
     node = site.node()
     assert "it has no session" in remediator("approve", node).output
     run()
@@ -258,4 +259,16 @@ def test_approve_lets_exactly_one_step_go_on(
     annotations = site.cluster.node(node)["metadata"]["annotations"]
     assert APPROVAL_ANNOTATION not in annotations
     assert remediator("approve", node, "--no-wait").exit_code == 0
-    site.wait(lambda: step() == 4, "end of the steps")
+    site.wait(lambda: step() == 4, "last approval")
+
+    def by_hand(at: int) -> None:
+        """Annotate the node as the page says that people may."""
+        yes = {"session": session["id"], "policy": "xid-79", "step": at, "by": "ann", "at": "now"}
+        text = json.dumps([yes | {"expires": "2999-01-01T00:00:00Z"}])
+        site.cluster.annotate(node, {APPROVAL_ANNOTATION: text})
+
+    by_hand(2)
+    unfit = "the approval of ann is for step 3, and this is step 5"
+    site.wait(lambda: unfit in json.dumps(site.status_of(node)), "reason that it is not used")
+    by_hand(4)
+    site.wait(lambda: step() == 5, "end of the steps")

@@ -104,14 +104,27 @@ def test_the_record_of_a_step_has_the_words_of_its_approval_however_long() -> No
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"session": "earlier"}, {"policy": "other"}, {"step": 0}, {"until": START - 1.0}],
-    ids=str,
+    ("other", "why"),
+    [
+        ({"session": "earlier"}, "; the approval of ann is for another session"),
+        ({"policy": "other"}, ""),
+        ({"step": 0}, "; the approval of ann is for step 1, and this is step 2"),
+        ({"until": START - 1.0}, "; the approval of ann has expired, or its time cannot be read"),
+        (
+            {"expires": "2999-01-01T00:00:00"},
+            "; the approval of ann has expired, or its time cannot be read",
+        ),
+        ({"expires": "tomorrow"}, "; the approval of ann has expired, or its time cannot be read"),
+    ],
+    ids=["session", "policy", "step", "expired", "no zone", "no time"],
 )
-def test_an_approval_of_something_else_or_one_that_expired_is_none(other: dict[str, Any]) -> None:
+def test_an_approval_of_something_else_or_one_that_expired_is_none_and_it_says_why(
+    other: dict[str, Any], why: str
+) -> None:
     made = bench({"cordon": {}}, {"approve": {}}, LAST)
     made.change(approvals=(approval(made, **other),))
-    made.one(seconds=1.0)
+    (held,) = made.one(seconds=1.0).holds
+    assert held.reason == f"waits for a person: `remediator approve n1 --policy bus`{why}"
     assert not told(made)
     assert hold(made).step == 1
 

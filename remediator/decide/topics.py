@@ -83,6 +83,10 @@ class Topics:
         known = self._where.get((channel, name))
         return None if known is None else self._topics[channel, known]
 
+    def of(self, channel: str) -> list[Topic]:
+        """Return all topics of a channel."""
+        return [topic for (name, _), topic in self._topics.items() if name == channel]
+
     def waiting(self) -> list[tuple[str, str]]:
         """Return channel and conversation of all that has not ended, each once."""
         return [

@@ -121,7 +121,8 @@ class AlertmanagerChannel(Attempts):
         description="On every alert, beside `alertname`, `node`, `policy`, `severity`.",
     )
     lasts: Duration = Field(
-        default=86400.0, description="An alert that nothing resolves ends by itself after this."
+        default=86400.0,
+        description="An alert ends by itself after this, where no controller renews it any more.",
     )
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from remediator.act.channels import open_session
 from remediator.act.drain.compose import make_drains
+from remediator.act.renewal import renew
 from remediator.act.side import Side
 from remediator.decide.closings import Standing
 from remediator.decide.core import ActivePolicy, Policies, World
@@ -198,6 +199,7 @@ class Term:
                     self._tick(),
                     self._announce(),
                     self._closing(parts).run(),
+                    renew(parts.channels),
                     *(
                         one.run()
                         for one in (self._chronicle, self._policy_statuses, parts.server)

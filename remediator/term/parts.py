@@ -7,13 +7,14 @@ Engine --decisions--> Executor --> node patches
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 
 from remediator.act.channels import make_channels
 from remediator.act.drain.rate import EvictionRate
+from remediator.act.envelope import Channel
 from remediator.act.executor import Executor, Observer
 from remediator.act.made import Templates
 from remediator.act.outbox import Outbox
@@ -40,6 +41,7 @@ from remediator.term.resources import Resources
 class Parts:
     """What runs. ``works`` is closed by its owner in the end."""
 
+    channels: Mapping[str, Channel]
     outbox: Outbox
     works: Works
     executor: Executor
@@ -75,14 +77,15 @@ def make_parts(
         news: called when there is something new to show.
         silent: whether nothing may be sent to the API server now.
     """
+    channels = make_channels(
+        has.cluster.channels,
+        session=session,
+        folder=has.folder,
+        topics=topics,
+        template_failed=has.metrics.template_failed,
+    )
     outbox = Outbox(
-        channels=make_channels(
-            has.cluster.channels,
-            session=session,
-            folder=has.folder,
-            topics=topics,
-            template_failed=has.metrics.template_failed,
-        ),
+        channels=channels,
         report=lambda report: executor.reported(report),  # noqa: PLW0108 - made below
         observer=has.metrics,
         changed=messages_changed,
@@ -141,7 +144,14 @@ def make_parts(
         clock=has.clock,
         alerts_to=has.cluster.alerts_to,
     )
-    return Parts(outbox=outbox, works=works, executor=executor, engine=engine, server=server)
+    return Parts(
+        channels=channels,
+        outbox=outbox,
+        works=works,
+        executor=executor,
+        engine=engine,
+        server=server,
+    )
 
 
 def _server_dry_run(

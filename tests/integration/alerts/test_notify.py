@@ -92,6 +92,23 @@ async def test_another_leader_ends_what_it_does_not_remember(pair: Pair) -> None
     assert firing(pair) == []
 
 
+async def test_a_restarted_alertmanager_hears_of_what_is_open_again(pair: Pair) -> None:
+    topics = Topics()
+    await send(pair, topics, message(1), message(2))
+    await send(pair, topics, end(2))
+    for peer in pair.both:
+        peer.stop()
+    for peer in pair.both:
+        peer.start()
+    assert firing(pair) == []
+
+    spec = AlertmanagerChannel.model_validate({"urls": pair.urls})
+    async with aiohttp.ClientSession() as session:
+        await AlertmanagerSender(spec, session=session, topics=topics).renew("am")
+
+    assert firing(pair) == [("n1", "warning")]
+
+
 async def test_a_node_that_is_gone_ends_the_alerts_of_all_policies(pair: Pair) -> None:
     topics = Topics()
     await send(pair, topics, message(1))

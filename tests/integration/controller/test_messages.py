@@ -46,7 +46,7 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def of(self, path: str) -> list[dict[str, Any]]:
+    def of(self, path: str) -> list[Any]:
         return [body for where, body in self.got if where == path]
 
 
@@ -109,6 +109,26 @@ def test_a_storm_is_one_message_where_the_channel_waits_for_it(
 
     (body,) = receiver.of("/hook")
     assert sorted(body["nodes"]) == sorted(nodes)
+
+
+def test_an_alert_is_sent_anew_for_as_long_as_it_is_open(
+    site: Site, run: Callable[..., Replica], receiver: Receiver
+) -> None:
+    site.config(channels={"am": {"alertmanager": {"urls": [receiver.url], "lasts": "3s"}}})
+    site.policy(steps=[{"cordon": {}}, {"notify": {"to": ["am"]}}])
+    node = site.node()
+    run()
+    site.says(node, 79)
+    site.wait(lambda: len(receiver.of("/api/v2/alerts")) > 2, "the alert, once and again")
+    site.says(node)
+    site.wait(lambda: site.session(node) is None, "end of the session")
+
+    def ended() -> bool:
+        last = receiver.of("/api/v2/alerts")[-1][0]
+        return bool("ended" in last["annotations"]["summary"])
+
+    site.wait(ended, "end of the alert")
+    assert {one[0]["labels"]["node"] for one in receiver.of("/api/v2/alerts")} == {node}
 
 
 @pytest.mark.parametrize("writes", range(6, 10))

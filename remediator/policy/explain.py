@@ -37,8 +37,18 @@ _FOREIGN: Final = {
     ("drain", "gracePeriodSeconds"): "write gracePeriod, with its unit: 30s",
     ("drain", "disableEviction"): "write pods: [{deleteAfter: {timeout: 25m}}]",
     ("drain", "podSelector"): "write pods: [{selector: {matchLabels: ...}, evict: {}}]",
+    ("steps", "evict"): "write drain: {}",
+    ("steps", "delete"): "write drain: {pods: [{deleteAfter: {timeout: 25m}}]}",
+    ("steps", "reset"): "write job: {template: ...}, with a template of RemediatorConfig",
+    ("steps", "reboot"): "write job: {template: ..., success: reboot}, "
+    "with a template of RemediatorConfig",
+    ("steps", "slack"): "write notify: {to: [...]}, with a channel of RemediatorConfig",
+    ("steps", "message"): "write notify: {to: [...], message: ...}",
+    ("xid", "count"): "in place of xid, write count: {xid: [94], atLeast: 3, within: 24h}",
+    ("xid", "atLeast"): "in place of xid, write count: {xid: [94], atLeast: 3, within: 24h}",
+    ("xid", "within"): "in place of xid, write count: {xid: [94], atLeast: 3, within: 24h}",
 }
-"""Keys of `kubectl drain`, and what says the same here."""
+"""Keys of `kubectl drain`, and others that are looked for here; and what says the same."""
 _MAX_HOMES: Final = 3
 """Places named for a key: those nearest to the top. Entries that nest have the same keys again."""
 
@@ -97,7 +107,8 @@ def _unknown_key(document: Document, model: type[BaseModel], at: Location) -> Pr
     meant = "" if nearby else closest(key, known)
     labels = entry_of_labels(here, key, document.find(at).data())
     places = [] if meant else sorted(homes(model, key), key=depth)[:_MAX_HOMES]
-    if foreign := _FOREIGN.get((str(at[-2]) if len(at) > 1 else "", key)):
+    above, _ = _enclosing(model, at[:-1])
+    if foreign := _FOREIGN.get((str(above), key)):
         fix = foreign
     elif nearby:
         fix = nearby

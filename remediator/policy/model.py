@@ -210,7 +210,10 @@ class Spec(Model):
         examples=[[{"cordon": {}}]],
         description="What is done, one after the other.",
     )
-    recover: Recover = Field(default_factory=Recover, description="How it is undone.")
+    recover: Recover = Field(
+        default_factory=Recover,
+        description="How it is undone. Default: by itself, after 10m without the fault.",
+    )
 
     @model_validator(mode="after")
     def _fits_a_session(self) -> Self:
@@ -230,6 +233,9 @@ class Metadata(Model):
         pattern=NAME_PATTERN,
         examples=["gpu-fallen-off-bus"],
         description="Unique among all policies that are loaded.",
+    )
+    namespace: str = Field(
+        default="", description="Where an object is applied to. In a file it means nothing."
     )
     labels: dict[str, str] = Field(default_factory=dict, description="For people.")
     annotations: dict[str, str] = Field(default_factory=dict, description="For people.")

@@ -77,8 +77,14 @@ def rewrite(text: str) -> str:
     return quoted
 
 
-def syntax_hint(words: str, source: str) -> str:
-    """Guess from the parser's words and the line what its author should look at."""
+def syntax_hint(words: str, source: str, opened: str = "") -> str:
+    """Guess from the parser's words and the line what its author should look at.
+
+    ``opened``: the line of a bracket that is not closed, if that is what is wrong.
+    """
+    if opened:
+        comment = "a # behind a space begins a comment: put it in quotes, or " * (" #" in opened)
+        return f"{comment}close the bracket of `{opened.strip()}`"
     if "tab" in words:
         return "indent with spaces: YAML allows no tabs"
     if "mapping values are not allowed" in words:

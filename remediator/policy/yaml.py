@@ -31,7 +31,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from remediator.policy.problems import Location, PolicyError, Problem, format_path
+from remediator.policy.problems import MAX_EXCERPT, Location, PolicyError, Problem, format_path
 from remediator.policy.scalars import ambiguity, resolve_plain, rewrite, syntax_hint
 from remediator.policy.tree import Document, Node, Place, make_problem
 
@@ -297,8 +297,15 @@ class _Reader:
             self.lines,
             place,
             f"this is not YAML: {words}",
-            fix=syntax_hint(words, source),
+            fix=syntax_hint(words, source, self._opened(error)),
         )
+
+    def _opened(self, error: MarkedYAMLError) -> str:
+        """Return the line, before that of the error, whose bracket is not closed; "" if none."""
+        begun, at = error.context_mark, error.problem_mark
+        within = "flow" in str(error.context) and begun is not None and at is not None
+        line = self.lines[begun.line] if within and begun.line < at.line else ""
+        return line if len(line) <= MAX_EXCERPT else ""
 
     def character_problem(self, error: YAMLError) -> Problem:
         """A character that YAML does not allow, such as NUL."""

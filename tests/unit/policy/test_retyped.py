@@ -63,6 +63,22 @@ POLICIES = {
         WHEN + STEPS + '  windows: [{start: "6:00"}]\n',
         'write a time of day in quotes, of two digits each: "06:00"',
     ),
+    "a step of others": (WHEN + "  steps: [{evict: {}}]\n", "write drain: {}"),
+    "how often a code came, in its clause": (
+        "  when: [{xid: {codes: [94], atLeast: 3}}]\n" + STEPS,
+        "in place of xid, write count: {xid: [94], atLeast: 3, within: 24h}",
+    ),
+    "a channel's name that YAML takes for a comment": (
+        WHEN + "  steps: [{notify: {to: [ #gpu]}}]\n  recover: {}\n",
+        (
+            "a # behind a space begins a comment: put it in quotes, "
+            "or close the bracket of `steps: [{notify: {to: [ #gpu]}}]`"
+        ),
+    ),
+    "a bracket that is not closed": (
+        "  when: [{xid: {codes: [79]}}\n" + STEPS,
+        "close the bracket of `when: [{xid: {codes: [79]}}`",
+    ),
     "a key of kubectl drain": (
         WHEN + "  steps: [{cordon: {}}, {drain: {deleteEmptyDirData: true}}]\n",
         "write despite: [emptyDir]",
@@ -109,6 +125,12 @@ def test_the_fix_of_a_config_is_what_was_meant(case: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_config((HEAD.format("RemediatorConfig") + spec).encode(), file="c.yaml")
     assert fix in [one.fix for one in caught.value.problems]
+
+
+def test_the_namespace_of_an_object_is_no_mistake_in_its_file() -> None:
+    text = HEAD.format("RemediationPolicy").replace("name: p", "name: p, namespace: gpus")
+    (parsed,) = parse_policies((text + WHEN + STEPS).encode(), file="p.yaml").policies
+    assert parsed.policy.name == "p"
 
 
 def test_the_one_value_that_there_is_is_written_out() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from remediator.decide.core import World
-from remediator.decide.decision import Decision, Outcome, PatchNode, SendMessage
+from remediator.decide.decision import Decision, Outcome, PatchNode, SendMessage, Urgency
 from remediator.decide.facts import NodeMode
 from remediator.decide.ledger import Ledger, Pause
 from remediator.decide.owed import CLEAR_AFTER
 from remediator.decide.requests import Request, Verb
 from remediator.decide.room import MAX_OWED
 from remediator.decide.session import DAY, History, decode_history, encode
-from tests.unit.decide.build import Bench, ledger, node, patch_of, policy, xid
+from tests.unit.decide.build import Bench, ledger, node, patch_of, policies, policy, xid
 
 
 def recovered(*, more: bool = False) -> tuple[Bench, Decision]:
@@ -138,3 +138,55 @@ def test_no_more_is_owed_than_there_is_room_for() -> None:
         made.change(request=Request(verb=Verb.RETRY, by="ann", at="now"))
         made.one(seconds=1.0)
     assert len(keys(made)) == MAX_OWED
+
+
+def test_to_the_second_when_it_is_taken_out_and_what_is_written_then() -> None:
+    made, first = recovered()
+    (message,) = said(first)
+    due = made.now + CLEAR_AFTER
+    made.outcomes[message.key] = Outcome(key=message.key, delivered=True)
+    made.now = due - 0.001
+    made.fault()
+    early = made.one()
+    assert patch_of(early) is None
+    assert early.next_look == pytest.approx(due, abs=1.1)
+    made.now = due
+    patch = patch_of(made.one())
+    assert patch is not None
+    assert (patch.action, patch.policy) == ("record", "")
+    assert patch.why == "what was owed to people is told"
+    assert isinstance(patch.history, History)
+    assert patch.history.owed == ()
+
+
+@pytest.mark.parametrize(("late", "tells"), [(0.0, True), (0.001, False)])
+def test_it_is_said_for_a_day_and_not_a_moment_longer(*, late: float, tells: bool) -> None:
+    made, first = recovered()
+    made.now += DAY + late
+    made.fault()
+    assert said(made.one()) == (said(first) if tells else [])
+
+
+def test_it_is_said_also_while_something_else_may_not_be_written() -> None:
+    """Undo and what is owed are no new step: a pause of every write stops no message."""
+    made, first = recovered()
+    told = policy("tells", steps=[{"notify": {"to": ["log"]}}], when=[{"xid": {"codes": [63]}}])
+    made.policies = policies(*[one.policy for one in made.policies.active.values()], told)
+    made.ledger.pause = Pause(by="ann", at="now", all=True)
+    made.now += 1.0
+    made.fault(xid(63))
+    decision = made.one()
+    assert patch_of(decision) is None
+    assert [one.guard for one in decision.holds] == ["pause"]
+    assert decision.effects == tuple(said(first)), "and the new one's message waits for its patch"
+    (message,) = said(first)
+    assert (message.kind, message.policy, message.urgency) == ("end", "bus", Urgency.INFO)
+
+
+def test_dry_run_sends_nothing_that_was_owed_in_earnest() -> None:
+    made, _ = recovered()
+    made.world = World.VIRTUAL
+    decision = made.one(seconds=1.0)
+    assert said(decision) == []
+    assert decision.next_look is not None
+    assert decision.next_look > made.now + CLEAR_AFTER, "nobody waits for it"

@@ -7,7 +7,7 @@ says what was ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,9 @@ from remediator.decide.requests import REQUEST_ANNOTATION
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
     SESSION_ANNOTATION,
+    Added,
     AnnotationError,
+    Mark,
     Session,
     decode_session,
 )
@@ -36,11 +38,11 @@ def cleaned(node: Node) -> Node:
     ours = _taints_of(session)
     texts = {key: text for key, text in node.annotations.items() if key not in OURS}
     texts.pop(REQUEST_ANNOTATION, None)
-    marks = _marks_of(session)
+    added = Added() if session is None else session.added
     return msgspec.structs.replace(
         node,
-        annotations={key: text for key, text in texts.items() if key not in marks},
-        labels={key: text for key, text in node.labels.items() if key not in marks},
+        annotations=_put_back(texts, added.annotations),
+        labels=_put_back(node.labels, added.labels),
         unschedulable=node.unschedulable and not (session is not None and session.added.cordoned),
         taints=tuple(
             one for one in node.taints if _slot(one) not in ours and one.key != SERVER_TAINT
@@ -54,14 +56,14 @@ def carried_over(old: Node, new: Node, onto: Node) -> Node:
     ``onto`` is the node in the lab, with what the policies under test did to it.
     """
     was, now = _session(old), _session(new)
-    marks = _marks_of(was) | _marks_of(now)
+    marks = _marks_of(was) ^ _marks_of(now)  # what we set, or put back; changed amid, it is theirs
     skip = OURS | marks
     return msgspec.structs.replace(
         onto,
         labels=_texts(old.labels, new.labels, onto.labels, marks),
         annotations=_texts(old.annotations, new.annotations, onto.annotations, skip),
         unschedulable=_cordon(old, new, was, now, onto=onto.unschedulable),
-        taints=_taints(old, new, _taints_of(was) | _taints_of(now), onto.taints),
+        taints=_taints(old, new, _taints_of(was) ^ _taints_of(now), onto.taints),
         conditions=new.conditions,
         boot_id=new.boot_id,
         deleted=new.deleted,
@@ -79,19 +81,32 @@ def _cordon(old: Node, new: Node, was: Session | None, now: Session | None, *, o
 
 
 def _taints(
-    old: Node, new: Node, ours: frozenset[_Slot], onto: tuple[Taint, ...]
+    old: Node, new: Node, by_us: frozenset[_Slot], onto: tuple[Taint, ...]
 ) -> tuple[Taint, ...]:
+    """Take over what others added, took away, or gave another value; there is one of a place."""
     before = {_slot(one): one for one in old.taints}
     after = {_slot(one): one for one in new.taints}
-    gone = {one for one in before if one not in after and one not in ours}
     came = [
         taint
         for slot, taint in after.items()
-        if slot not in before and slot not in ours and taint.key != SERVER_TAINT
+        if slot not in before and slot not in by_us and taint.key != SERVER_TAINT
     ]
-    kept = [one for one in onto if _slot(one) not in gone]
-    there = {_slot(one) for one in kept}
-    return (*kept, *(one for one in came if _slot(one) not in there))
+    gone = {_place(one) for slot, one in before.items() if slot not in after and slot not in by_us}
+    gone |= {_place(one) for one in came}
+    return (*(one for one in onto if _place(one) not in gone), *came)
+
+
+def _put_back(texts: Mapping[str, str], marks: Iterable[Mark]) -> dict[str, str]:
+    """Return texts as they were before our marks; one that somebody changed stays."""
+    found = dict(texts)
+    for mark in marks:
+        if found.get(mark.key) != mark.value:
+            continue
+        if mark.old is None:
+            del found[mark.key]
+        else:
+            found[mark.key] = mark.old
+    return found
 
 
 def _texts(
@@ -121,6 +136,10 @@ def _session(node: Node) -> Session | None:
 
 def _slot(taint: Any) -> _Slot:
     return taint.key, taint.effect, taint.value
+
+
+def _place(taint: Any) -> tuple[str, str]:
+    return taint.key, taint.effect
 
 
 def _taints_of(session: Session | None) -> frozenset[_Slot]:

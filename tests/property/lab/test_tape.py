@@ -26,6 +26,7 @@ from remediator.lab.tape import (
 )
 from remediator.lab.timeline import Timeline, What
 from remediator.policy.cluster import ClusterSpec
+from remediator.policy.model import RemediationPolicy
 from tests.property.cases import cases
 from tests.property.lab.test_agrees_with_engine import changed, node_of, policies, times
 
@@ -38,8 +39,30 @@ SPEC = {
     "breaker": {"minNodes": 100},
 }
 GUARDED = frozenset(("uncordon", "cordon", "79", "48", "GPULost", "clear", "down", "up", "beat"))
+OURS = "gpu-remediator.io/unhealthy"
+MARKED = frozenset(("taint", "untaint", "retaint", "relabel", "unlabel", "annotate"))
+"""People touch what our steps set."""
 COMES_AND_GOES = frozenset(("gone", "other", "blind"))
 """A node is deleted, one of its name with another UID is there, and nothing was seen."""
+
+MARKING = RemediationPolicy.model_validate(
+    {
+        "apiVersion": "gpu-remediator.io/v1alpha1",
+        "kind": "RemediationPolicy",
+        "metadata": {"name": "marks"},
+        "spec": {
+            "mode": "Enforce",
+            "when": [{"xid": {"codes": [48]}}],
+            "steps": [
+                {"label": {"set": {"state": "bad", "other": "bad"}}},
+                {"annotate": {"set": {"note": "bad"}}},
+                {"wait": {"for": "9s"}},
+                {"label": {"set": {"state": "worse"}}},
+            ],
+            "recover": {"for": "20s"},
+        },
+    }
+)
 
 texts = st.text(max_size=8)
 pairs = st.dictionaries(texts, texts, max_size=3)
@@ -201,11 +224,15 @@ def steps(timeline: Timeline) -> list[tuple[float, str, str, str, str]]:
 
 
 @settings(max_examples=cases(80))
-@given(script=events_of(GUARDED) | events_of(GUARDED | COMES_AND_GOES))
+@given(
+    script=events_of(GUARDED)
+    | events_of(GUARDED | COMES_AND_GOES)
+    | events_of(MARKED | {"48", "clear", "uncordon"})
+)
 def test_a_recording_replays_as_it_went(script: list[tuple[int, str, str]]) -> None:
     """Our own cordons and sessions are in the recording, and are not taken for people's."""
     cluster = ClusterSpec.model_validate(SPEC)
-    enforced = policies("Enforce")
+    enforced = [*policies("Enforce"), MARKING]
     lab = Lab(policies=enforced, cluster=cluster, start=START)
     lines = [encode_header(START, len(NAMES))]
 
@@ -238,10 +265,25 @@ def _event(lab: Lab, name: str, what: str) -> Callable[[], None]:
             lab.put(msgspec.structs.replace(node_of(name), uid=f"{name} of {lab.now}"))
         elif there is not None and what == "gone":
             lab.remove(name)
+        elif there is not None and what in MARKED:
+            lab.put(marked(there, what))
         elif there is not None:
             lab.put(changed(there, what, lab.now))
 
     return partial(happen)
+
+
+def marked(node: Node, what: str) -> Node:
+    """Return the node after a person touched a taint, a label or an annotation."""
+    done: dict[str, Node] = {
+        "taint": on.with_taint(node, OURS, "NoSchedule"),
+        "retaint": on.with_taint(node, OURS, "NoSchedule", value="theirs"),
+        "untaint": on.without_taint(node, OURS),
+        "relabel": on.with_texts(node, labels={"state": "mine", "other": "bad"}),
+        "unlabel": on.with_texts(node, labels={"state": None, "other": None}),
+        "annotate": on.with_texts(node, annotations={"note": "mine"}),
+    }
+    return done[what]
 
 
 def test_a_cordon_of_another_controller_s_session_is_not_taken_over() -> None:

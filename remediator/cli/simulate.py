@@ -139,7 +139,7 @@ def _simulate(target: Target, given: Given) -> tuple[Snapshot, Simulated]:
         policies=policies,
         cluster=cluster,
         now=seen.now,
-        state=seen.state,
+        loaded=seen.loaded,
         pause=seen.pause,
         sightings=seen.sightings,
     )
@@ -192,6 +192,9 @@ def _node_lines(
         yield f"  the fault report is not used: {facts.faults_note}"
     for said in dict.fromkeys(filter(None, map(_left_alone, rows))):
         yield f"  {said}"
+    known = found.lab.policies.active
+    for hold in (hold for row in rows for hold in row.decision.holds if hold.policy not in known):
+        yield f"  its session has policy {hold.policy}, which is not among these: {hold.reason}"
     yield from (f"  note: {note}" for note in (*seen.notes, *_doubts(found)))
 
 

@@ -12,7 +12,7 @@ from remediator.cli.policysource import PolicySource
 from remediator.cli.replay import BAD_INPUT, read_lines
 from remediator.clock import BootClock
 from remediator.decide.facts import MAX_ANNOTATION
-from remediator.decide.ledger import LedgerState, Pause
+from remediator.decide.ledger import Pause
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.errors import ApiError
@@ -26,7 +26,7 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.quantities import format_duration
 from remediator.record.control import CONTROL_CONFIGMAP, read_control
-from remediator.record.state import STATE_CONFIGMAP, STATE_KEY, decode_state
+from remediator.record.state import NOTHING_LOADED, STATE_CONFIGMAP, Loaded, decode_states
 from remediator.signals.glance import glance
 from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
 
@@ -41,7 +41,7 @@ class Snapshot:
     now: float
     nodes: tuple[Node, ...]
     policies: tuple[RemediationPolicy, ...]
-    state: LedgerState | None = None
+    loaded: Loaded = NOTHING_LOADED
     pause: Pause | None = None
     sightings: Sightings = NOTHING_SIGHTED
     notes: tuple[str, ...] = ()
@@ -145,11 +145,12 @@ async def _live(
     policies, notes = await source.read(api, namespace)
     nodes = await ApiNodeReader(api=api, other_annotations=MAX_ANNOTATION + 1).list_nodes()
     configmaps = ConfigMaps(api=api, namespace=namespace)
-    state = pause = None
+    loaded, pause = NOTHING_LOADED, None
     try:
         found = await configmaps.read(STATE_CONFIGMAP)
-        if found is not None and STATE_KEY in found.data:
-            state = decode_state(found.data[STATE_KEY]).state
+        loaded = decode_states(found.data if found is not None else {})
+        if loaded.problem:
+            notes = (*notes, f"every rate counts as used up, its memory is lost: {loaded.problem}")
         control = await configmaps.read(CONTROL_CONFIGMAP)
         pause = read_control(control.data if control is not None else {}).pause
     except ApiError as error:
@@ -161,7 +162,7 @@ async def _live(
         now=clock.now(),
         nodes=tuple(nodes),
         policies=policies,
-        state=state,
+        loaded=loaded,
         pause=pause,
         sightings=seen.sightings,
         notes=(*notes, *seen.notes),

@@ -48,8 +48,13 @@ def recovery(draft: Draft, hold: PolicyHold, plan: Plan, match: Match | None) ->
     """Tell where a hold stands, and remember since when it has been clear."""
     key = (hold.policy, draft.facts.uid)
     clear_since = draft.ledger.clear_since
-    if hold.state is HoldState.ESCALATED or not _clear(draft, hold, match):
+    if hold.state is HoldState.ESCALATED or not _over(draft, hold, match):
         clear_since.pop(key, None)
+        return Recovery.FAULTY
+    waits = _waits(draft, hold)
+    if waits:
+        clear_since.pop(key, None)
+        draft.hold(Hold(hold.policy, "recovery", f"clear, and waits {waits}"))
         return Recovery.FAULTY
     spoken = _speakers(hold.instances, draft.facts)
     since = clear_since.setdefault(key, draft.now)
@@ -85,14 +90,22 @@ def _lasts(draft: Draft, hold: PolicyHold, plan: Plan) -> float:
     return max(least, min(least * 2.0**earlier, LONGEST))
 
 
-def _clear(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:
-    facts, now = draft.facts, draft.now
-    if not facts.ready or (match is not None and match.answer >= Answer.PENDING):
+def _over(draft: Draft, hold: PolicyHold, match: Match | None) -> bool:
+    """Tell whether all of a hold's faults are said to be over."""
+    facts, now, known = draft.facts, draft.now, draft.cluster_facts
+    if match is not None and match.answer >= Answer.PENDING:
         return False
-    known = draft.cluster_facts
-    if any(instance_answer(one, facts, now, known) is not Answer.CLEAR for one in hold.instances):
-        return False
-    return bool(hold.instances) and _newer_than_last_step(draft, hold)
+    answers = [instance_answer(one, facts, now, known) for one in hold.instances]
+    return bool(answers) and all(one is Answer.CLEAR for one in answers)
+
+
+def _waits(draft: Draft, hold: PolicyHold) -> str:
+    """Say for what a recovery waits before its time begins to run; "" for nothing."""
+    if not draft.facts.ready:
+        return "for the node to be Ready"
+    if not _newer_than_last_step(draft, hold):
+        return "for what is said of the node next: all of it is older than the last change of it"
+    return ""
 
 
 def _newer_than_last_step(draft: Draft, hold: PolicyHold) -> bool:

@@ -18,7 +18,7 @@ from remediator.decide.facts import (
     NodeFacts,
 )
 from remediator.decide.guards.budget import budgets_of
-from remediator.decide.ledger import LedgerState, Pause, Scope, scopes_of
+from remediator.decide.ledger import Pause, Scope, scopes_of
 from remediator.kube.objects import Node, epoch_seconds
 from remediator.lab.run import Lab
 from remediator.lab.timeline import What
@@ -26,6 +26,7 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.drain import Drain
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import format_amount
+from remediator.record.state import NOTHING_LOADED, Loaded, restore
 from remediator.signals.sightings import NOTHING_SIGHTED, Sightings
 
 
@@ -82,7 +83,7 @@ def simulate(
     policies: Sequence[RemediationPolicy],
     cluster: ClusterSpec,
     now: float,
-    state: LedgerState | None = None,
+    loaded: Loaded = NOTHING_LOADED,
     pause: Pause | None = None,
     sightings: Sightings = NOTHING_SIGHTED,
 ) -> Simulated:
@@ -93,15 +94,13 @@ def simulate(
         policies: with the modes in which they are to be tried.
         cluster: RemediatorConfig's settings.
         now: seconds since the epoch.
-        state: what the real controller's guards remember.
+        loaded: what the real controller's guards remember, or why that cannot be read.
         pause: whether the real controller is paused.
         sightings: what alerts and queries say.
     """
     known = {one.name: one for one in nodes}
     lab = Lab(policies=policies, cluster=cluster, start=now - cluster.settling - 1.0)
     lab.adjust = lambda facts: _aged(facts, known.get(facts.name), now)
-    if state is not None:
-        lab.real.ledger.restore(state)
     lab.pause(pause)
     lab.run(now)
     for node in known.values():
@@ -112,6 +111,7 @@ def simulate(
             alerts=tuple(map(_by_its_start, sightings.alerts.get(name, ()))),
             queries=sightings.queries.get(name, {}),
         )
+    _remember(lab, loaded, now)
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
     alerts = tuple(map(_by_its_start, sightings.around.alerts))
     lab.set_around(replace(sightings.around, alerts=alerts))
@@ -119,6 +119,19 @@ def simulate(
     around = lab.around
     lab.run(now)
     return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)), around)
+
+
+def _remember(lab: Lab, loaded: Loaded, now: float) -> None:
+    """Give the guards their memory, as a controller does that takes over."""
+    policies = (one.policy for one in lab.policies.active.values())
+    restore(
+        lab.real.ledger,
+        loaded,
+        dry_run=lab.virtual.ledger,
+        pools={facts.pool for facts in lab.fleet.all()},
+        rates=[("", lab.cluster.rates), *((one.name, one.spec.limits.rate) for one in policies)],
+        now=now,
+    )
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:

@@ -58,6 +58,9 @@ class Loaded(NamedTuple):
     dry_run: LedgerState | None = None
 
 
+NOTHING_LOADED: Final = Loaded(None)
+
+
 class LedgerMemory:
     """Loads the ledger's state when we begin to lead, and keeps it while we do.
 
@@ -88,14 +91,10 @@ class LedgerMemory:
             ApiError: it answers, and refuses (RBAC, say); only people can help.
         """
         data = await self._read()
-        dry_run = _dry_run_of(data)
-        text = data.get(STATE_KEY)
-        if text is None:
-            return Loaded(None, dry_run=dry_run)
-        loaded = decode_state(text)._replace(dry_run=dry_run)
+        loaded = decode_states(data)
         if loaded.problem:
             _log.error("state_unreadable", kept_as=UNREADABLE_KEY, reason=loaded.problem)
-            self._unreadable = text[:MAX_KEPT]
+            self._unreadable = data[STATE_KEY][:MAX_KEPT]
         return loaded
 
     async def _read(self) -> Mapping[str, str]:
@@ -154,6 +153,13 @@ class LedgerMemory:
         if self._unreadable is not None:
             texts[UNREADABLE_KEY] = self._unreadable
         return texts
+
+
+def decode_states(data: Mapping[str, str]) -> Loaded:
+    """Read the ConfigMap's data: what the guards of both worlds remember."""
+    text, dry_run = data.get(STATE_KEY), _dry_run_of(data)
+    loaded = NOTHING_LOADED if text is None else decode_state(text)
+    return loaded._replace(dry_run=dry_run)
 
 
 def decode_state(text: str) -> Loaded:

@@ -251,7 +251,8 @@ def test_a_node_is_not_recovered_while_it_is(unwell: dict[str, Any]) -> None:
     bench = in_session()
     bench.fault()
     bench.change(**unwell)
-    bench.one()
+    held = [hold.reason for hold in bench.one().holds]
+    assert held == (["clear, and waits for the node to be Ready"] if "ready" in unwell else [])
     bench.one(seconds=700)
     assert bench.nodes["n1"].session is not None
 
@@ -261,7 +262,9 @@ def test_evidence_from_before_the_last_step_is_none() -> None:
     bench.one()
     old = {k: replace(v, status="False") for k, v in bench.nodes["n1"].conditions.items()}
     bench.change(faults=(), conditions=old)
-    bench.one(seconds=1)
+    (held,) = bench.one(seconds=1).holds
+    assert held.guard == "recovery"
+    assert held.reason.startswith("clear, and waits for what is said of the node next")
     bench.one(seconds=700)
     assert bench.nodes["n1"].session is not None
 

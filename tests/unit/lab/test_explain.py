@@ -10,6 +10,7 @@ from remediator.lab.run import Lab
 from remediator.lab.simulate import simulate
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
+from remediator.record.state import STATE_KEY, Loaded, decode_states
 
 
 START = 1_000_000.0
@@ -69,3 +70,22 @@ def test_many_silent_agents_are_believed_as_little_as_by_the_controller() -> Non
     assert found.around.sources["agents"].ok
     (row,) = found.rows
     assert row.steps == ("cordon (p)",)
+
+
+def test_a_memory_that_is_lost_counts_every_rate_as_used_up_as_it_does_for_the_controller() -> None:
+    fault = on.fault(
+        FaultKind.XID, 79, severity=Severity.FATAL, pci="0000:9b:00.0", boot_id="b", now=START
+    )
+    faulty = on.with_fault(on.well_node("bad", now=START, labels=LABELS), fault, now=START)
+    cluster = ClusterSpec.model_validate(
+        {"mode": "Enforce", "budgets": [{"maxUnavailable": "100%", "per": "cluster"}]}
+    )
+    for loaded, guards in (
+        (Loaded(None), []),
+        (decode_states({STATE_KEY: "{"}), ["rate"]),
+        (decode_states({STATE_KEY: '{"version": 99}'}), ["rate"]),
+    ):
+        found = simulate([faulty], policies=[POLICY], cluster=cluster, now=START, loaded=loaded)
+        (row,) = found.rows
+        assert [hold.guard for hold in row.decision.holds] == guards
+        assert bool(row.steps) is not bool(guards)

@@ -19,6 +19,21 @@ _LONGEST: Final = 100
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION_PATTERN: Final = r"^([0-9]+(ms|s|m|h|d))+$"
 _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_UNIT_WORDS: Final = {
+    word: words[0]
+    for words in (
+        ("ms",),
+        ("s", "sec", "secs", "second", "seconds"),
+        ("m", "min", "mins", "minute", "minutes"),
+        ("h", "hr", "hrs", "hour", "hours"),
+        ("d", "day", "days"),
+    )
+    for word in words
+}
+_TIME: Final = re.compile(r"(?P<starts>)(?P<number>[0-9]{1,9}) ?(?P<unit>[a-z]+)")
+_STARTS: Final = re.compile(
+    r"(?P<starts>[1-9][0-9]{0,8}) ?(/|per|in|an?) ?(?P<number>([1-9][0-9]{0,8})?) ?(?P<unit>[a-z]+)"
+)
 _PERCENT_PATTERN: Final = r"^(100|[0-9]{1,2})%$"
 RATE_PATTERN: Final = r"^0*[1-9][0-9]*/(?=.*[1-9])([0-9]+(ms|s|m|h|d))+$"
 _HUNDRED: Final = 100
@@ -49,9 +64,8 @@ def parse_duration(value: Any) -> float:
     if isinstance(value, float) and 0.0 <= value <= MAX_DURATION:
         return value  # already parsed: defaults and round trips
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        raise ValueError(
-            f"{value!r} is no duration: write a number with its unit, such as 30s or 10m"
-        )
+        meant = _meant(value, _TIME) or "a number with its unit, such as 30s or 10m"
+        raise ValueError(f"{value!r} is no duration: write {meant}")
     if len(value) <= _LONGEST:
         seconds = sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(value))
         if seconds <= MAX_DURATION:
@@ -99,7 +113,18 @@ def parse_rate(value: Any) -> Rate:
         seconds = parse_duration(window)
         if int(count) > 0 and seconds > 0:
             return Rate(int(count), seconds)
-    raise ValueError(f"{value!r} is no rate: write starts per time, such as 10/10m")
+    meant = _meant(value, _STARTS) or "starts per time, such as 10/10m"
+    raise ValueError(f"{value!r} is no rate: write {meant}")
+
+
+def _meant(value: Any, form: re.Pattern[str]) -> str:
+    """Return what was meant by ``10min``, ``2 hours``, ``2/h`` or ``2 per hour``; "" if unknown."""
+    found = form.fullmatch(value.lower()) if isinstance(value, str) else None
+    if found is None or found["unit"] not in _UNIT_WORDS:
+        return ""
+    unit, number = _UNIT_WORDS[found["unit"]], found["number"] or "1"
+    starts = f"{found['starts']}/" if found["starts"] else ""
+    return f"{starts}{number}{unit}"
 
 
 def format_rate(rate: Rate) -> str:

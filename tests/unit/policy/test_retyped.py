@@ -63,6 +63,22 @@ POLICIES = {
         WHEN + STEPS + '  windows: [{start: "6:00"}]\n',
         'write a time of day in quotes, of two digits each: "06:00"',
     ),
+    "minutes in words": (WHEN + STEPS + "  recover: {for: 10min}\n", "write 10m"),
+    "an hour in words": (WHEN + STEPS + "  recover: {for: 1 Hour}\n", "write 1h"),
+    "weeks": (
+        WHEN + STEPS + "  recover: {for: 1w}\n",
+        "write a number with its unit, such as 30s or 10m",
+    ),
+    "a rate an hour": (WHEN + STEPS + "  limits: {rate: {drain: 2/h}}\n", "write 2/1h"),
+    "a rate in words": (WHEN + STEPS + "  limits: {rate: {drain: 2 per 10 min}}\n", "write 2/10m"),
+    "a rate of no time": (
+        WHEN + STEPS + "  limits: {rate: {drain: 2/0h}}\n",
+        "write starts per time, such as 10/10m",
+    ),
+    "no starts": (
+        WHEN + STEPS + "  limits: {rate: {drain: 0/h}}\n",
+        "write starts per time, such as 10/10m",
+    ),
     "a step of others": (WHEN + "  steps: [{evict: {}}]\n", "write drain: {}"),
     "how often a code came, in its clause": (
         "  when: [{xid: {codes: [94], atLeast: 3}}]\n" + STEPS,

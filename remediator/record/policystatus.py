@@ -18,6 +18,7 @@ from remediator.record.status import NodeStatus, PolicyStatus
 
 MAX_NODES: Final = 20
 MAX_TEXT: Final = 2000
+MAX_SENTENCE: Final = 500
 ACCEPTED: Final = "Accepted"
 EXPRESSION_FAILED: Final = "ExpressionFailed"
 
@@ -46,6 +47,7 @@ class NodeEntry(Model):
     phase: str = Field(description="Where it stands.")
     sentence: str = Field(default="", description="What was decided last, in words.")
     held_by: str = Field(default="", description="What holds the policy's next step there.")
+    why_held: str = Field(default="", description="Why, in its words.")
 
 
 class PolicyObjectStatus(Model):
@@ -135,9 +137,15 @@ def _condition(
 
 
 def _node(one: NodeStatus, policy: str) -> NodeEntry:
-    held = ", ".join(sorted({hold.guard for hold in one.holds if hold.policy == policy}))
+    mine = [hold for hold in one.holds if hold.policy == policy]
     return NodeEntry.model_validate(
-        {"node": one.node, "phase": one.phase, "sentence": one.sentence[:500], "heldBy": held}
+        {
+            "node": one.node,
+            "phase": one.phase,
+            "sentence": one.sentence[:MAX_SENTENCE],
+            "heldBy": ", ".join(sorted({hold.guard for hold in mine})),
+            "whyHeld": "; ".join(f"{hold.guard}: {hold.reason}" for hold in mine)[:MAX_SENTENCE],
+        }
     )
 
 

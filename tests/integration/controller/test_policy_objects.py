@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remediator.decide.session import MODE_KEY
 from testbed import manifests
 from testbed.api import MERGE_PATCH, ApiError, Json
 
@@ -104,6 +105,14 @@ def test_a_policy_that_is_an_object(objects: Objects, run: Callable[..., Replica
     assert status["effectiveMode"] == "Enforce"
     assert [one["node"] for one in status["nodes"]] == [node]
     assert status["nodes"][0]["sentence"]
+
+    second = site.node()
+    site.cluster.annotate(second, {MODE_KEY: "notify-only"})
+    site.says(second, 79)
+    site.wait(lambda: objects.status().get("heldBy") == "opt-out", "the hold of the second one")
+    (held,) = [one for one in objects.status()["nodes"] if one["node"] == second]
+    assert held["heldBy"] == "opt-out"
+    assert held["whyHeld"] == f"opt-out: the node says {MODE_KEY}: notify-only"
 
     objects.edit(mode="Disabled")  # its session goes on; no new one begins
     site.wait(lambda: objects.status().get("effectiveMode") == "Disabled", "the edit")

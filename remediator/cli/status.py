@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 import typer
@@ -37,6 +38,7 @@ from remediator.record.status import (
 
 
 STALE_SECONDS: Final = 2.5 * REFRESH_SECONDS
+_HOUR: Final = 3600.0
 _TITLES: Final = ("NODE", "PHASE", "FAULTS", "POLICY", "STEP", "NEXT LOOK", "HELD BY")
 _FROZEN: Final = NodePhase.FROZEN.value
 _WELL: Final = NodePhase.WELL.value
@@ -144,7 +146,7 @@ def _guards(status: Status, now: float) -> Iterator[str]:
         yield _budget(budget)
     for rate in status.rates:
         of = f" of {rate.policy}" if rate.policy else ""
-        again = f", next in {_span(rate.next_at - now)}" if rate.next_at else ""
+        again = f", next {_soon(rate.next_at, now)}" if rate.next_at else ""
         dry = _dry(dry_run=rate.dry_run)
         used = f"{rate.used} of {rate.limit}{again}"
         yield f"rate {rate.action} {_scope(rate.scope)}{of}{dry}: {used}"
@@ -225,7 +227,7 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
             *(_work(one, now) for one in node.work),
             *node.server,
             *(_hold(one, now) for one in node.holds),
-            *(f"{one.policy}: {one.what} in {_span(one.at - now)}" for one in node.dues),
+            *(f"{one.policy}: {one.what} {_soon(one.at, now)}" for one in node.dues),
         ]
     )
     if not held and node.phase == _FROZEN:
@@ -244,7 +246,7 @@ def _row(node: NodeStatus, now: float) -> tuple[str, ...]:
 
 def _hold(hold: HoldStatus, now: float) -> str:
     """Say what holds a step, and when that is looked at again by itself."""
-    again = "" if hold.look_again is None else f" (in {_span(hold.look_again - now)})"
+    again = "" if hold.look_again is None else f" ({_soon(hold.look_again, now)})"
     return f"{hold.guard}: {hold.reason}{again}"
 
 
@@ -270,7 +272,14 @@ def _ago(seconds: float) -> str:
     return f"{_span(seconds)} ago"
 
 
+def _soon(at: float, now: float) -> str:
+    """Say when: to the second, which further away takes a date."""
+    if at - now < _HOUR:
+        return f"in {_span(at - now)}"
+    return f"in {_span(at - now)}, {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
 def _span(seconds: float) -> str:
     """Whole seconds below an hour, whole minutes above."""
     rounded = max(0.0, seconds)
-    return format_duration(float(int(rounded if rounded < 3600 else rounded // 60 * 60)))  # noqa: PLR2004
+    return format_duration(float(int(rounded if rounded < _HOUR else rounded // 60 * 60)))

@@ -1,5 +1,7 @@
 """What people read in `remediator status`."""
 
+from datetime import UTC, datetime
+
 from remediator.cli.status import render_status
 from remediator.cli.terminal import table
 from remediator.record.status import (
@@ -199,6 +201,14 @@ def test_a_node_shows_what_comes_next_by_itself_and_when() -> None:
     )
     row = lines(nodes=(node,))[-1]
     assert row.endswith("recovery: clear (in 10m); q: the wait is over in 4m")
+
+
+def test_a_time_far_away_is_said_to_the_second() -> None:
+    night = NOW + 5 * 3600 + 61
+    held = HoldStatus(policy="p", guard="windows", reason="outside", look_again=night)
+    row = lines(nodes=(NodeStatus(node="n1", phase="matched", sentence="...", holds=(held,)),))[-1]
+    at = datetime.fromtimestamp(night, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    assert row.endswith(f"windows: outside (in 5h1m, {at})")
 
 
 def test_a_table_of_one_column() -> None:

@@ -50,7 +50,8 @@ class SignalMetrics:
             "remediation_signals_refused",
             "Alerts and series that are refused now, by source (alertmanager/NAME,"
             " prometheus/NAME) and reason: those of alerts_unresolved, outside_gpu_nodes, too_many"
-            " (no room for a call of the webhook), no_number (NaN or a histogram), unreadable"
+            " (no room for a call of the webhook), left_out (of a call, by the receiver's"
+            " max_alerts), no_number (NaN or a histogram), unreadable"
             " (queries without a usable answer).",
             ["source", "reason"],
             registry=registry,

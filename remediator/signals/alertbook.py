@@ -66,6 +66,7 @@ class AlertBook:
         entries: what fires.
         heard_at: when the first poll of any peer was good; None: none was yet.
         turned_away: alerts of the last call of the webhook that there was no room for.
+        left_out: alerts that the last call of the webhook did not hold, by its own word.
     """
 
     def __init__(self, spec: Alertmanager, *, now: float) -> None:
@@ -73,6 +74,7 @@ class AlertBook:
         self.entries: dict[Identity, Entry] = {}
         self.heard_at: float | None = None
         self.turned_away = 0
+        self.left_out = 0
         self._peers = {url: _Peer() for url in spec.urls}
         self._proofs: dict[tuple[str, Identity], float] = {}
         self._proven_at: float | None = None
@@ -83,7 +85,7 @@ class AlertBook:
         """Take in all that one peer has, now."""
         ours = {one.identity: one for one in alerts if one.has(self.spec.labels)}
         self._peers[peer] = _Peer(good_at=now, trouble="")
-        self.turned_away = 0  # a poll has them all
+        self.turned_away = self.left_out = 0  # a poll has them all
         self.heard_at = now if self.heard_at is None else self.heard_at
         self._prove(peer, ours.values(), now)
         for one in ours.values():
@@ -103,6 +105,7 @@ class AlertBook:
         self.turned_away = new if full else 0
         if full:
             raise BookFullError
+        self.left_out = report.left_out
         for one in firing:
             self._there(one, "", now)
         if self.spec.webhook_only:

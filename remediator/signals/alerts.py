@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -55,10 +55,14 @@ class Alert(msgspec.Struct, frozen=True, gc=False):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What one call of the webhook says: which alerts fire, and which no longer do."""
+    """What one call of the webhook says: which alerts fire, and which no longer do.
+
+    ``left_out``: alerts that the receiver's ``max_alerts`` kept out of the call.
+    """
 
     firing: tuple[Alert, ...]
     resolved: tuple[Identity, ...]
+    left_out: int = 0
 
 
 class _State(msgspec.Struct):
@@ -83,6 +87,7 @@ class _Told(msgspec.Struct):
 class _Payload(msgspec.Struct):
     version: str
     alerts: list[_Told]
+    left_out: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(default=0, name="truncatedAlerts")
 
 
 _POLL: Final = msgspec.json.Decoder(list[_Polled])
@@ -137,7 +142,7 @@ def decode_webhook(body: bytes) -> Report:
             resolved.append(identity)
         else:
             raise AlertsUnreadableError(f"an alert's status is {one.status[:20]!r}")
-    return Report(firing=tuple(firing), resolved=tuple(resolved))
+    return Report(firing=tuple(firing), resolved=tuple(resolved), left_out=payload.left_out)
 
 
 def _identity(labels: dict[str, str]) -> Identity:

@@ -214,6 +214,7 @@ class Board:
         if self._named and not self.books:
             lines.append("policies ask for alerts, and no Alertmanager is configured")
         lines += self.refused.notes()
+        lines += [_left_out(*one) for one in self.books.items() if _is_short(one[1])]
         lines += [line for book in self.queries.values() for line in _troubles(book)]
         for one in self._unasked:
             named = f"{one.source} " if one.source else ""
@@ -373,6 +374,17 @@ def _fact(source: str, identity: Identity, entry: Entry) -> AlertFact:
 
 def _since(fact: AlertFact, at: float) -> AlertFact:
     return fact if fact.since == at else replace(fact, since=at)
+
+
+def _is_short(book: AlertBook) -> bool:
+    return book.left_out > 0 and book.spec.webhook_only  # else a poll has them
+
+
+def _left_out(name: str, book: AlertBook) -> str:
+    return (
+        f"Alertmanager {name} left {book.left_out} alerts out of its last call, and nobody polls"
+        " it: set `max_alerts: 0` at its receiver"
+    )
 
 
 def _troubles(book: QueryBook) -> Iterator[str]:

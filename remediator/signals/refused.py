@@ -35,6 +35,8 @@ UNREADABLE: Final = "unreadable"
 """The whole answer to a query: no vector, too long, or an error in the query."""
 TOO_MANY: Final = "too_many"
 """Alerts of a call of the webhook that there was no room for."""
+LEFT_OUT: Final = "left_out"
+"""Alerts that a call of the webhook did not hold: ``max_alerts`` of the receiver."""
 MAX_NAMED: Final = 5
 """Lines about refused alerts in the status; the metric counts all."""
 _NODES_NAMED: Final = 3
@@ -142,6 +144,8 @@ class Refusals:
         source = ALERTMANAGER + name
         if self._books[name].turned_away:
             self.counts[source, TOO_MANY] += self._books[name].turned_away
+        if self._books[name].left_out:
+            self.counts[source, LEFT_OUT] += self._books[name].left_out
         reasons = Counter(one.reason for one in placing.refusals())
         self.counts.update({(source, reason.value): n for reason, n in reasons.items()})
         for one in placing.refusals() if self._alerts else ():

@@ -284,6 +284,28 @@ def test_a_query_of_unless_is_not_asked_about_nodes_and_refuses_none(desk: Desk)
     assert desk.observer.counts == {}
 
 
+def test_alerts_that_a_call_left_out_are_counted_until_a_poll_has_them(desk: Desk) -> None:
+    desk.board.books["main"].told(Report(firing=(), resolved=(), left_out=7), 1.0)
+    desk.clock.time += REFUSED_SECONDS
+    desk.board.publish()
+    assert desk.observer.counts == {("alertmanager/main", "left_out"): 7}
+    assert not any("max_alerts" in note for note in desk.board.notes())
+    desk.poll()
+    desk.clock.time += REFUSED_SECONDS
+    desk.board.publish()
+    assert desk.observer.counts == {}
+
+
+def test_where_nobody_polls_the_status_says_what_a_call_left_out(desk: Desk) -> None:
+    book = desk.board.books["main"]
+    book.spec = book.spec.model_copy(update={"webhook_only": True})
+    book.told(Report(firing=(), resolved=(), left_out=7), 1.0)
+    (note,) = (note for note in desk.board.notes() if "max_alerts" in note)
+    assert note.startswith("Alertmanager main left 7 alerts out")
+    book.told(Report(firing=(), resolved=()), 2.0)
+    assert not any("max_alerts" in note for note in desk.board.notes())
+
+
 def test_alerts_that_there_was_no_room_for_are_counted(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,7 @@ def payload(**changes: Any) -> dict[str, Any]:
     return {
         "version": "4",
         "groupKey": "{}:{}",
-        "truncatedAlerts": 0,
+        "truncatedAlerts": 3,
         "status": "firing",
         "receiver": "remediator",
         "groupLabels": {},
@@ -127,6 +127,7 @@ async def test_a_call_is_taken_with_each_alert_by_its_own_status(
     assert source == "main"
     assert [one.name for one in report.firing] == ["Fault"]
     assert report.resolved == ((("alertname", "Old"),),)
+    assert report.left_out == 3
 
 
 async def test_the_path_names_the_alertmanager(client: aiohttp.ClientSession, desk: Desk) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gzip
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from io import TextIOWrapper
@@ -62,7 +63,7 @@ class Sources(NamedTuple):
 
 
 def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite: bool) -> None:
-    """Record until the time is over, or Ctrl-C: what was recorded until then is whole.
+    """Record until the time is over, Ctrl-C or SIGTERM: what was recorded until then is whole.
 
     A file that is overwritten keeps what is in it until there is a first line to put there.
 
@@ -211,7 +212,7 @@ class Recorder:
         self._notes = notes
 
     async def run(self, api: ApiClient, namespace: str, seconds: float) -> None:
-        """Record until the time is over."""
+        """Record until the time is over, or SIGTERM."""
         found = Found(()) if self._source is None else await self._source.read(api, namespace)
         known = await ApiNodeReader(api=api).list_nodes()  # says what is missing, if we may not
         store: Store[Node] = Store()
@@ -231,6 +232,7 @@ class Recorder:
         tasks = [
             asyncio.create_task(mirror.run()),
             asyncio.create_task(_follow(feeds, mirror.synced)),
+            asyncio.create_task(_terminated()),
         ]
         try:
             async with asyncio.timeout(seconds):
@@ -267,6 +269,16 @@ async def _follow(feeds: Feeds, synced: asyncio.Event) -> None:
     """Ask the sources, once it is known which nodes there are."""
     await synced.wait()
     await feeds.run()
+
+
+async def _terminated() -> None:
+    """Return at SIGTERM, as of whoever stops a Pod."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    try:
+        await stop.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -166,10 +166,13 @@ class _Player:
         ]
 
     def take(self, change: Change) -> None:
-        """Let time pass until a change, and have it happen."""
+        """Let time pass until a change, and have it happen: now, if that is over.
+
+        Of two recorders that ran at once, the second one begins before the end of the first.
+        """
         self._last = max(self._last, change.at)
-        self._lab.call_at(change.at, partial(self._happen, change))
-        self._lab.run(change.at)
+        self._lab.call_at(self._last, partial(self._happen, change))
+        self._lab.run(self._last)
 
     def end(self) -> Replayed:
         """Return what came of it."""

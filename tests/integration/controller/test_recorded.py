@@ -95,7 +95,7 @@ def test_a_recording_of_two_recorders_replays_as_the_controller_acted(
         site.says(replaced, 79)
         site.wait(lambda: done(site, replaced), "the steps")
         site.says(well)
-        ended.send_signal(signal.SIGINT)
+        ended.send_signal(signal.SIGTERM)
         assert ended.wait(20) == 0
     assert OURS not in taints(site, touched)
 

@@ -200,6 +200,21 @@ def waited(site: Site) -> Case:
     assert results(site, node) == [("cordon", "done"), ("wait", "done"), ("annotate", "done")]
 
 
+def waited_by_a_clock_that_ran_ahead(site: Site) -> Case:
+    """By hours: what the controller before wrote counts as of now, and is not waited for."""
+    node = cordoned(site, 62)
+    yield
+    session = site.session(node)
+    assert session is not None
+    for hold in session["holds"]:
+        hold |= {key: hold[key] + 7200.0 for key in ("since", "stepSince")}
+    session["started"] += 7200.0
+    site.cluster.annotate(node, {SESSION_ANNOTATION: json.dumps(session)})
+    yield
+    site.wait(lambda: hold_of(site, node).get("state") == "done", "the end of the wait")
+    gone_by_well(site, node)
+
+
 def at_its_cap(site: Site) -> Case:
     node = cordoned(site, 63)
     gone_by_well(site, node)
@@ -348,6 +363,7 @@ CASES: tuple[Callable[[Site], Case], ...] = (
     approved_and_expired,
     asked_for_too_long,
     waited,
+    waited_by_a_clock_that_ran_ahead,
     at_its_cap,
     amid_an_escalation,
     of_a_rate,

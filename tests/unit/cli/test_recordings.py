@@ -145,6 +145,16 @@ def test_a_recording_that_was_begun_again_is_replayed_as_one(
     assert said not in call(*flags, "30m")[1]
 
 
+def test_what_a_second_recorder_saw_before_the_end_of_the_first_counts(
+    tmp_path: Path, policy: Path
+) -> None:
+    """They ran at once, each into a file of its own."""
+    tape = tmp_path / "both.jsonl"
+    tape.write_text("".join([*hours(START), *hours(START - 60.0, faulty_from=3300.0)]))
+    found = replayed(tape, policy)
+    assert (found["cordons"], found["notes"]) == ([[3300.0, 1]], [])
+
+
 def test_a_node_that_left_while_nobody_recorded_is_gone(tmp_path: Path, policy: Path) -> None:
     tape = tmp_path / "week.jsonl"
     sick = faulty(node_at(START, "gpu-9"), START)

@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from remediator.web.door import Patience
+from testbed.certificates import make_certificates
 from testbed.monitoring import Pair
 from testbed.processes import free_port
 from tests.integration.alerts.conftest import ALERT, main
@@ -50,6 +51,17 @@ class Hook:
             },
             "send_resolved": True,
             "max_alerts": 0,
+        }
+
+    @property
+    def secure_receiver(self) -> dict[str, Any]:
+        """By TLS, with a certificate in place of the token."""
+        folder = self.theirs.parent
+        files = {"ca_file": "their-ca", "cert_file": "their-crt", "key_file": "their-key"}
+        return {
+            **self.receiver,
+            "url": f"https://127.0.0.1:{self.port}/alertmanager",
+            "http_config": {"tls_config": {key: str(folder / name) for key, name in files.items()}},
         }
 
     @property
@@ -128,6 +140,52 @@ def test_a_wrong_token_is_refused_and_counted(site: Site, pair: Pair, run: Run, 
     pair.fire(alertname=ALERT, node=faulty)
     site.wait(lambda: 'webhook_requests_total{code="401"}' in _metrics(replica), "the refusal")
     assert not site.cordoned(faulty)
+
+
+def test_alertmanagers_are_known_by_certificates_that_are_renewed_under_both_sides(
+    site: Site, pair: Pair, run: Run, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remediator.web.tls.LOOK_SECONDS", 0.1)
+    issued = site.folder / "issued"
+    issued.mkdir()
+    make_certificates(issued, {"ca1": ["server1", "peer1"], "ca2": ["server2", "peer2"]})
+    show(issued, site.folder, "server1", trusts="ca1")
+    show(issued, hook.theirs.parent, "peer2", trusts="ca1", prefix="their-")
+    pair.configure(webhook=hook.secure_receiver)
+    reload(pair)
+    pair.fire(alertname="Watchdog")
+    tls = {"certFile": "crt", "keyFile": "key", "clientCaFile": "ca"}
+    site.config(alertmanagers=[main(pair, **SLOW)], webhook={"tls": tls})
+    site.policy("fallen", when=[{"alert": {"name": ALERT}}])
+    first, second = site.node(), site.node()
+    replica = run(webhook_listen=hook.listen)
+    site.wait(lambda: not _trouble(site), "a good poll of both peers")
+    pair.fire(alertname=ALERT, node=first)
+    counted = 'webhook_connections_dropped_total{reason="handshake"}'
+    site.wait(lambda: counted in _metrics(replica), "the refusal of a stranger")
+    assert not site.cordoned(first)
+
+    show(issued, hook.theirs.parent, "peer1", trusts="ca1", prefix="their-")
+    site.wait(lambda: site.cordoned(first), "cordon: they try again")
+
+    with capture_logs() as lines:
+        show(issued, site.folder, "server2", trusts="ca2")
+        site.wait(lambda: any(one["event"] == "certificate_reloaded" for one in lines), "renewal")
+    show(issued, hook.theirs.parent, "peer2", trusts="ca2", prefix="their-")
+    pair.fire(alertname=ALERT, node=second)
+    site.wait(lambda: site.cordoned(second), "cordon by the renewed certificates")
+
+
+def show(issued: Path, folder: Path, name: str, *, trusts: str, prefix: str = "") -> None:
+    """Put a certificate, its key and an authority where one side reads them."""
+    for source, target in (
+        (f"{trusts}.pem", "ca"),
+        (f"{name}.key", "key"),
+        (f"{name}.pem", "crt"),
+    ):
+        new = folder / f".{prefix}{target}"
+        new.write_bytes((issued / source).read_bytes())
+        new.replace(folder / f"{prefix}{target}")
 
 
 def test_an_alertmanager_repeats_what_a_follower_refused_until_a_leader_takes_it(

@@ -6,6 +6,7 @@ timeline may say is :mod:`remediator.lab.given`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -211,6 +212,15 @@ class TestSpec(Model):
     )
     tests: tuple[Case, ...] = Field(min_length=1, strict=False, description="One after the other.")
 
+    @field_validator("start")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        try:
+            instant(text)
+        except ValueError:
+            raise ValueError(f'{text} is no time: write one as "2026-01-05T12:00:00Z"') from None
+        return text
+
 
 class PolicyTest(Model):
     """A file of policy tests."""
@@ -219,6 +229,16 @@ class PolicyTest(Model):
     kind: Literal["PolicyTest"]
     metadata: Metadata | None = None
     spec: TestSpec
+
+
+def instant(text: str) -> float:
+    """Return epoch seconds of a date with its time; in UTC, where no zone is given.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _lists(expected: Expect | ExpectNot) -> list[tuple[Any, ...]]:

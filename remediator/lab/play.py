@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from remediator.lab.agenda import LabError
-from remediator.lab.case import Case, NodeExpected
+from remediator.lab.case import Case, NodeExpected, instant
 from remediator.lab.file import TestFile
 from remediator.lab.judge import Failure, Judge, Seen
 from remediator.lab.named import check_names
@@ -46,7 +45,7 @@ def play(given: TestFile, at: int, policies: Sequence[RemediationPolicy]) -> Pla
     if end_of(case) > LONGEST:
         raise CaseError(f"it lasts longer than {format_duration(LONGEST)}")
     mode = Mode(case.mode or given.spec.mode)
-    zero = _zero(given.spec.start)
+    zero = instant(given.spec.start)
     lab = Lab(
         policies=[with_mode(one, mode) for one in policies],
         cluster=given.cluster,
@@ -101,12 +100,3 @@ def end_of(case: Case) -> float:
 
 
 _TIMES: Final = ("at", "after", "by")
-
-
-def _zero(start: str) -> float:
-    try:
-        found = datetime.fromisoformat(start)
-    except ValueError as error:
-        message = f"start: {start!r} is no time such as 2026-01-05T12:00:00Z"
-        raise CaseError(message) from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

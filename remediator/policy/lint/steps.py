@@ -173,10 +173,20 @@ def _unfilled(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
                 )
 
 
-def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    closed = False
+def _doors(policy: RemediationPolicy) -> Iterator[tuple[int, Step, bool]]:
+    """Yield the steps, and whether the policy keeps new pods away when each begins."""
+    shut: set[tuple[str, str]] = set()
     for index, step in enumerate(policy.spec.steps):
-        closed = closed or step.disruptive
+        yield index, step, bool(shut)
+        slot, back = _slot(step), _slot_back(step)
+        if slot is not None and step.disruptive:
+            shut.add(slot)
+        if back is not None:
+            shut.discard(back)
+
+
+def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step, closed in _doors(policy):
         if step.action == "drain" and not closed:
             yield Hit(
                 ("spec", "steps", index),
@@ -186,13 +196,16 @@ def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Itera
 
 
 def _work_without_drain(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    drained = False
-    for index, step in enumerate(policy.spec.steps):
-        drained = drained or step.action == "drain"
-        if step.job is not None and not drained:
+    emptied, was = False, False
+    for index, step, closed in _doors(policy):
+        emptied = (emptied and closed) or step.action == "drain"
+        was = was or emptied
+        if step.job is not None and not emptied:
             yield Hit(
                 ("spec", "steps", index, "job"),
-                "pods are still on the node when the Job runs",
+                "the node takes pods again when the Job runs"
+                if was
+                else "pods are still on the node when the Job runs",
                 "put a drain before it; say lint-ignore if the Job only looks (diagnostics)",
             )
 

@@ -536,6 +536,13 @@ def test_whatever_can_hold_can_be_expected() -> None:
     assert named == {*GUARD_NAMES, *HELD_BY_NO_GUARD}
 
 
+@pytest.mark.parametrize("start", ["Saturday", '"12:00"', '"2026-13-05T12:00:00Z"'])
+def test_a_beginning_that_is_no_time_is_named_to_its_place(start: str) -> None:
+    with pytest.raises(PolicyError, match=r"p.test.yaml:4:10: .*is no time") as caught:
+        file("- name: t\n  quiet: true", start=start)
+    assert "2026-01-05T12:00:00Z" in caught.value.problems[0].fix
+
+
 def test_a_bad_config_is_named_to_its_place() -> None:
     with pytest.raises(PolicyError) as caught:
         file("- name: t\n  quiet: true", config="{settling: 5}")

@@ -218,7 +218,8 @@ def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
     assert all(one.says and one.why and one.fix for one in RULES)
 
 
-RESETS = {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]}
+RESET: dict[str, Any] = {"job": {"template": "gpu-reset"}}
+RESETS = {"steps": [CORDON, LOG, {"drain": {}}, RESET]}
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,23 @@ def test_what_was_not_added_is_not_taken_back(steps: list[dict[str, Any]], fix: 
 )
 def test_a_count_fits_the_time_that_it_is_given(count: dict[str, Any], *, odd: bool) -> None:
     assert ("odd-count" in found(policy(**when(count=count)))) is odd
+
+
+@pytest.mark.parametrize(
+    ("steps", "rules"),
+    [
+        ([CORDON, {"uncordon": {}}, {"drain": {}}], {"drain-without-cordon"}),
+        ([CORDON, {"taint": {}}, {"untaint": {}}, {"drain": {}}], set()),
+        ([{"taint": {"effect": "PreferNoSchedule"}}, {"drain": {}}], {"drain-without-cordon"}),
+        ([CORDON, {"drain": {}}, {"uncordon": {}}, RESET], {"job-without-drain"}),
+        ([CORDON, {"drain": {}}, RESET, RESET], set()),
+    ],
+)
+def test_a_node_that_was_given_back_is_neither_closed_nor_empty(
+    steps: list[dict[str, Any]], rules: set[str]
+) -> None:
+    asked = {"drain-without-cordon", "job-without-drain"}
+    assert set(found(policy(steps=[LOG, *steps]))) & asked == rules
 
 
 def test_a_query_that_clears_itself_never_clears() -> None:

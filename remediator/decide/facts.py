@@ -47,6 +47,7 @@ class ConditionFact:
 
     ``reasons``: when each reason was first seen under this status, once it has changed. They
     may alternate, and a clause that waits for some of them must not begin anew each time.
+    ``earlier``: what it was before, oldest first, each until the next one's ``since``; bounded.
     """
 
     type: str
@@ -56,11 +57,30 @@ class ConditionFact:
     since: float
     seen: float
     reasons: Mapping[str, float] = field(default_factory=dict)
+    earlier: tuple[ConditionFact, ...] = ()
 
     def since_of(self, reasons: Collection[str]) -> float:
         """Return when the first of these reasons was seen under this status; of none, any."""
         known = [at for reason, at in self.reasons.items() if reason in reasons]
         return min(known, default=self.since)
+
+    def lasting(self, reasons: Collection[str], *, clear_for: float) -> float:
+        """Return since when it has had its status, for any of these reasons.
+
+        What interrupted that for less than ``clear_for`` seconds does not count.
+        """
+        since, began = max(self.since, self.since_of(reasons)), self.since
+        broken = began
+        for one in reversed(self.earlier):
+            if one.status != self.status:
+                broken = one.since
+                continue
+            if began - broken >= clear_for:
+                break
+            began = broken = one.since
+            if not reasons or {one.reason, *one.reasons}.intersection(reasons):
+                since = max(one.since, one.since_of(reasons))
+        return since
 
     def fresh(self, now: float) -> bool:
         """Tell whether its writer is alive. Of foreign types we do not know the heartbeat."""

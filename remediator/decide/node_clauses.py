@@ -102,7 +102,11 @@ def condition(
         )
     if clause.reasons and known.reason not in clause.reasons:
         return UNKNOWN  # not this fault, but the node is not well either
-    due = max(since, known.since_of(clause.reasons)) + clause.for_
+    if clause.clear_for and status == known.status:
+        since = known.lasting(clause.reasons, clear_for=clause.clear_for)
+    else:
+        since = max(since, known.since_of(clause.reasons))
+    due = since + clause.for_
     limit = _freshness_limit(known, now)
     found = Match(
         Answer.HOLDS if now >= due else Answer.PENDING,

@@ -73,11 +73,22 @@ class ConditionClause(Model):
         alias="for",
         description="How long it must have lasted, by the controller's own clock.",
     )
+    clear_for: Duration = Field(
+        default=0.0,
+        description="Beside `for`: when it was otherwise for less than this, `for` does not begin"
+        " anew. For a status that comes and goes.",
+    )
     severity: SeverityName | None = Field(
         default=None,
         description="How bad it is. Default: as the worst fault that the agent reports beside a "
         "type of its own, else `warning`.",
     )
+
+    @model_validator(mode="after")
+    def _clear_for_beside_for(self) -> Self:
+        if self.clear_for and not self.for_:
+            raise ValueError("clearFor says when `for` begins anew: write `for`, too")
+        return self
 
 
 class AlertClause(Model):

@@ -37,6 +37,7 @@ from remediator.signals.annotations import read_annotations
 
 READY: Final = "Ready"
 MAX_REASONS: Final = 16
+MAX_EARLIER: Final = 16
 """Of one condition, remembered with when they were first seen."""
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
@@ -132,7 +133,11 @@ def restart_ages(facts: NodeFacts, *, now: float, blind_since: float) -> NodeFac
     """
     conditions = {
         kind: replace(
-            fact, since=now, seen=now if _fresh(fact, blind_since) else fact.seen, reasons={}
+            fact,
+            since=now,
+            seen=now if _fresh(fact, blind_since) else fact.seen,
+            reasons={},
+            earlier=(),
         )
         for kind, fact in facts.conditions.items()
     }
@@ -220,7 +225,15 @@ def _condition(
         since=known.since if same and known is not None else now,
         seen=seen,
         reasons=reasons,
+        earlier=_earlier(known, same=same),
     )
+
+
+def _earlier(known: ConditionFact | None, *, same: bool) -> tuple[ConditionFact, ...]:
+    """Return what a condition was before: one that comes and goes is remembered for a while."""
+    if known is None or same:
+        return () if known is None else known.earlier
+    return (*known.earlier, replace(known, message="", earlier=()))[-MAX_EARLIER:]
 
 
 def _reasons(known: ConditionFact, reason: str, now: float) -> Mapping[str, float]:

@@ -98,4 +98,5 @@ def _covers_condition(wide: ConditionClause, narrow: ConditionClause) -> bool:
     same = (wide.type, wide.status, wide.severity) == (narrow.type, narrow.status, narrow.severity)
     any_reason = not wide.reasons
     reasons = any_reason or (bool(narrow.reasons) and set(wide.reasons) >= set(narrow.reasons))
-    return same and reasons and wide.for_ <= narrow.for_
+    sooner = not wide.for_ or (wide.for_ <= narrow.for_ and wide.clear_for >= narrow.clear_for)
+    return same and reasons and sooner

@@ -228,6 +228,17 @@ PASSING: dict[str, tuple[str, str]] = {
             holds: [{node: gpu-1, guard: breaker, at: 30m}, {node: gpu-2, guard: breaker, at: 9m}]
         """,
     ),
+    "a status that comes and goes lasts, where the policy says so": (
+        ("when: [{condition: {type: Hot, for: 5m, clearFor: 1m}}]\n  steps: [{cordon: {}}]"),
+        """
+        - name: t
+          timeline:
+            - {at: 5m, condition: {type: Hot}}
+            - {at: 8m, condition: {type: Hot, status: "False"}}
+            - {at: 8m30s, condition: {type: Hot}}
+          expect: {steps: [{step: cordon, at: 10m}]}
+        """,
+    ),
     "a drain that says so waits for the next window": (
         (
             "when: [{xid: {codes: [79]}}]\n"

@@ -27,6 +27,7 @@ import msgspec
 import structlog
 
 from remediator.decide.ledger import Ledger, LedgerState
+from remediator.decide.storms import Recent
 from remediator.kube.backoff import Backoff
 from remediator.kube.errors import Transient
 from remediator.policy.model import RATED, Rates
@@ -40,6 +41,8 @@ DRY_RUN_KEY: Final = "dry-run.json"
 UNREADABLE_KEY: Final = "ledger.json.unreadable"
 STATE_VERSION: Final = 1
 STATE_INTERVAL: Final = 1.0
+MAX_BYTES: Final = 900_000
+"""Of both states; a ConfigMap holds 1 MiB, `MAX_KEPT` of it perhaps of an unreadable one."""
 MAX_KEPT: Final = 64 * 1024
 """Characters kept of an unreadable state."""
 
@@ -146,13 +149,39 @@ class LedgerMemory:
 
     def _encode(self, states: tuple[LedgerState, ...]) -> Mapping[str, str | None]:
         """The unreadable text moves in the same write that replaces it: it is never lost."""
-        texts: dict[str, str | None] = {
-            key: msgspec.json.encode(state).decode()
-            for key, state in zip((STATE_KEY, DRY_RUN_KEY), states, strict=False)
-        }
+        texts: dict[str, str | None] = dict.fromkeys((STATE_KEY, DRY_RUN_KEY)[: len(states)])
+        for key, state in zip((STATE_KEY, DRY_RUN_KEY), fitted(states), strict=False):
+            texts[key] = msgspec.json.encode(state).decode()
         if self._unreadable is not None:
             texts[UNREADABLE_KEY] = self._unreadable
         return texts
+
+
+def fitted(states: tuple[LedgerState, ...], *, limit: int = MAX_BYTES) -> tuple[LedgerState, ...]:
+    """Leave out what matters least until it fits: what is too long is not written at all.
+
+    First what dry-run remembers, then new matches, the oldest first. What was started, opened and
+    dropped stays: to forget that would let something begin that must not.
+    """
+    real, *others = states
+    while sum(len(msgspec.json.encode(one)) for one in (real, *others)) > limit:
+        if others:
+            others = []
+        elif real.recent:
+            real = msgspec.structs.replace(real, recent=_newer_half(real.recent))
+        else:
+            break
+    return (real, *others)
+
+
+def _newer_half(recent: Mapping[str, Mapping[str, Recent]]) -> dict[str, dict[str, Recent]]:
+    found = [
+        (one.at, policy, uid) for policy, nodes in recent.items() for uid, one in nodes.items()
+    ]
+    kept: dict[str, dict[str, Recent]] = {}
+    for _, policy, uid in sorted(found)[(len(found) + 1) // 2 :]:
+        kept.setdefault(policy, {})[uid] = recent[policy][uid]
+    return kept
 
 
 def decode_states(data: Mapping[str, str]) -> Loaded:

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
 
+import msgspec
 import pytest
 
-from remediator.decide.ledger import Ledger
-from remediator.decide.storms import Recent
+from remediator.decide.ledger import Ledger, LedgerState
+from remediator.decide.storms import OpenBreaker, Recent
 from remediator.kube.access import access_of
 from remediator.kube.errors import ApiError, Conflict, NotFound, ServerError
 from remediator.kube.lease import NotLeading
@@ -20,10 +21,12 @@ from remediator.policy.quantities import Rate
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import (
     DRY_RUN_KEY,
+    MAX_BYTES,
     STATE_KEY,
     UNREADABLE_KEY,
     LedgerMemory,
     Loaded,
+    fitted,
     restore,
 )
 from remediator.record.status import Status, decode_status
@@ -276,6 +279,48 @@ async def test_an_unreadable_state_of_dry_run_stops_nobody() -> None:
     assert (loaded.problem, loaded.dry_run) == ("", None)
     restore(before, loaded, dry_run=make_ledger(), pools=[""], rates=RATES, now=200.0)
     assert before.room("cordon", "", "", Rate(3, 600.0), 200.0) is None
+
+
+async def test_of_a_storm_without_room_for_all_what_people_dropped_and_what_is_open_stays() -> None:
+    uids = [f"{n:08d}-98cc-499d-bb85-dacfc254be65" for n in range(5000)]
+    recent = {"bus": {uid: Recent(float(n), ("agents/all",)) for n, uid in enumerate(uids)}}
+    real = LedgerState(
+        starts={"cordon a ": (1.0,)},
+        breakers={"agents/all": OpenBreaker(1.0, "storm")},
+        dropped={policy: tuple(uids) for policy in ("bus", "heat", "link", "memory")},
+        recent=recent,
+    )
+    dry_run = LedgerState(recent=recent)
+
+    kept, *others = fitted((real, dry_run))
+
+    assert others == []
+    assert (kept.starts, kept.breakers, kept.dropped) == (real.starts, real.breakers, real.dropped)
+    assert 0 < len(kept.recent["bus"]) < 5000
+    assert max(one.at for one in kept.recent["bus"].values()) == 4999.0
+    assert len(msgspec.json.encode(kept)) <= MAX_BYTES
+    assert fitted((dry_run, dry_run)) == (dry_run, dry_run), "what fits is kept whole"
+
+
+async def test_what_dry_run_remembered_goes_out_of_a_document_that_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maps, real, dry_run = FakeConfigMaps(), make_ledger(), make_ledger()
+    memory = LedgerMemory(configmaps=maps)
+    memory.keep(real, dry_run)
+    async with running(memory):
+        dry_run.open_breaker("bus", "storm", 100.0)
+        memory.touch()
+        await asyncio.sleep(3)
+        assert maps.data is not None
+        assert "storm" in maps.data[DRY_RUN_KEY]
+        monkeypatch.setattr("remediator.record.state.fitted", lambda states: states[:1])
+        real.open_breaker("bus", "storm", 100.0)
+        memory.touch()
+        await asyncio.sleep(3)
+
+    assert DRY_RUN_KEY not in maps.data
+    assert "storm" in maps.data[STATE_KEY]
 
 
 async def test_counts_of_a_clock_that_ran_ahead_are_of_now() -> None:

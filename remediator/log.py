@@ -76,14 +76,12 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    rendering = _rendering(console=console, colors=console and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _OnceFormatter(
             foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(console=console, colors=console and stream.isatty()),
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         ),
     )
     root = logging.getLogger()
@@ -95,11 +93,30 @@ def configure_logging(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a scrape is no news
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, *rendering, _rendered],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        # One logger per name in any case, and this spares taking the module's lock for each line.
+        logger_factory=lru_cache(maxsize=1024)(structlog.stdlib.LoggerFactory()),
         cache_logger_on_first_use=False,
     )
+
+
+class _Rendered(str):
+    """A line of ours as it goes out."""
+
+    __slots__ = ()
+
+
+def _rendered(_logger: Any, _method: str, line: Any) -> _Rendered:
+    """Processor, the last: mark a line, so that the handler renders only those of others."""
+    return _Rendered(line if isinstance(line, str) else line.decode())
+
+
+class _OnceFormatter(structlog.stdlib.ProcessorFormatter):
+    """Renders lines of the standard library's ``logging``; ours are rendered already."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.msg if isinstance(record.msg, _Rendered) else super().format(record)
 
 
 def mask(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

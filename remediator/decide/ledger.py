@@ -311,10 +311,15 @@ class Ledger:
         changed = [one.take_changed() for one in memories]  # each is asked, and says it once
         return any(changed)
 
+    @property
+    def starts(self) -> dict[str, tuple[float, ...]]:
+        """Times of starts by ``action pool policy``, as in :class:`LedgerState`."""
+        return self._starts.state()
+
     def state(self) -> LedgerState:
         """Return what must survive a restart."""
         return LedgerState(
-            starts=self._starts.state(),
+            starts=self.starts,
             breakers=dict(self.breakers),
             dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
             recent=self.storms.recent(),

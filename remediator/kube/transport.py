@@ -53,6 +53,8 @@ DEFAULT_TIMEOUT: Final = 5.0
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
 _STREAM_BUFFER = 1 << 20
+_UNTIL_CANCELLED = aiohttp.ClientTimeout(total=None)
+"""The deadline of the whole call, credentials included, is set around it."""
 
 
 class ApiClient:
@@ -86,7 +88,6 @@ class ApiClient:
         self._sockets = Sockets()
         self._authorization = ""
         self._headers: dict[tuple[str, str, bool], dict[str, str]] = {}
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._options: dict[str, Any] = {"allow_redirects": False}
         if config.ssl is not None:
             self._options["ssl"] = config.ssl
@@ -145,14 +146,10 @@ class ApiClient:
             async with asyncio.timeout(seconds):
                 authorization = await self._authorize()
                 headers = self._headers_for(content_type, accept, compressed=compressed)
-                status, answer, retry_after = await self._send(
-                    method, target, body, headers, seconds
-                )
+                status, answer, retry_after = await self._send(method, target, body, headers)
                 if status == _UNAUTHORIZED and await self._reload(authorization):
                     headers = self._headers_for(content_type, accept, compressed=compressed)
-                    status, answer, retry_after = await self._send(
-                        method, target, body, headers, seconds
-                    )
+                    status, answer, retry_after = await self._send(method, target, body, headers)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if authorization is None:
                 raise _no_credentials(method, target, seconds) from error
@@ -217,20 +214,14 @@ class ApiClient:
         target: str,
         body: bytes | None,
         headers: dict[str, str],
-        seconds: float,
     ) -> tuple[int, bytes, str]:
-        limits = self._timeouts.get(seconds)
-        if limits is None:
-            limits = aiohttp.ClientTimeout(total=seconds)
-            if len(self._timeouts) < 64:  # noqa: PLR2004 - the elector's are all different
-                self._timeouts[seconds] = limits
         session = self._open_session()
         async with session.request(
             method,
             self._url(target),
             data=body,
             headers=headers,
-            timeout=limits,
+            timeout=_UNTIL_CANCELLED,
             **self._options,
         ) as response:
             retry_after = ""

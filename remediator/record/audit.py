@@ -20,6 +20,7 @@ from remediator.decide.session import Session, Taint
 
 
 AUDIT_LOGGER: Final = "audit"
+_log = structlog.get_logger(AUDIT_LOGGER)
 
 
 class WriteResult(StrEnum):
@@ -45,8 +46,7 @@ def audit(
     reason: str = "",
 ) -> None:
     """Write the line for one patch. ``facts`` are those that the decision rested on."""
-    log = structlog.get_logger(AUDIT_LOGGER)
-    write = log.info if result is WriteResult.DONE else log.warning
+    write = _log.info if result is WriteResult.DONE else _log.warning
     write(
         "write",
         node=patch.name,
@@ -70,8 +70,7 @@ def audit_other(action: str, *, result: WriteResult, reason: str = "", **fields:
     ``fields``: object, ``before``, ``after`` and what is known of why. What the log's context says
     (node, policy, session, step) is added by the log.
     """
-    log = structlog.get_logger(AUDIT_LOGGER)
-    write = log.info if result is WriteResult.DONE else log.warning
+    write = _log.info if result is WriteResult.DONE else _log.warning
     known = {name: value for name, value in fields.items() if value != ""}
     more = {"reason": reason} if reason else {}
     write("write", action=action, mode="enforce", result=result.value, **known, **more)

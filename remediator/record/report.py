@@ -248,7 +248,7 @@ def scope_label(scope: Scope) -> str:
 
 
 def _rates(world: WorldView, now: float) -> Iterator[RateStatus]:
-    for key, times in sorted(world.ledger.state().starts.items()):
+    for key, times in sorted(world.ledger.starts.items()):
         action, pool, owner = (*key.split(" "), "", "")[:3]
         rate = _rate_of(world, action, owner)
         if rate is None:

@@ -46,6 +46,7 @@ START = 1_000_000.0
 NAMES = ("n1", "n2", "n3")
 BOTH = (False, True)
 APART = 0.037
+BLIND = 42.0
 SPEC: dict[str, Any] = {
     "mode": "Enforce",
     "settling": "5s",
@@ -163,6 +164,22 @@ of_silence = st.lists(
 )
 
 
+of_replacement = st.lists(
+    st.tuples(
+        st.integers(1, 6),
+        st.sampled_from(NAMES),
+        st.sampled_from(
+            [
+                *("gone", "gone", "other", "blind", "79", "79", "48", "clear", "uncordon"),
+                *("GPUOverheating", "GPUInterconnectDegraded", "GPUDriverUnresponsive", "cordon"),
+            ]
+        ),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
 def policies(mode: str = "DryRun") -> list[RemediationPolicy]:
     specs = POLICIES | {"lost": POLICIES["lost"] | {"mode": mode}}
     return [
@@ -208,9 +225,17 @@ def changed(node: Node, what: str, now: float) -> Node:
     return happens[what]()
 
 
+def next_version(node: Node | None, name: str, what: str, now: float) -> Node:
+    """Return the node after an event; "other", or any of one that is gone, makes it anew."""
+    if node is None or what == "other":
+        return msgspec.structs.replace(node_of(name), uid=f"{name} since {now}")
+    return changed(node, what, now)
+
+
 def picture(facts: NodeFacts | None) -> object:
     """Return what is compared of a node: all but times, versions and ids."""
-    assert facts is not None
+    if facts is None:
+        return None
     session = facts.session
     holds = []
     if isinstance(session, Session):
@@ -259,8 +284,12 @@ def by_lab(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> list[obj
             lab.use(policies(what))
         elif what in PAUSES:
             lab.pause(PAUSES[what])
+        elif what == "blind":
+            lab.blind(BLIND)
+        elif what == "gone":
+            lab.remove(name)
         else:
-            lab.put(changed(lab.node(name), what, lab.now))
+            lab.put(next_version(lab.fleet.node(name), name, what, lab.now))
     return pictures
 
 
@@ -327,8 +356,12 @@ async def by_engine(script: list[tuple[int, str, str]], spec: dict[str, Any]) ->
             for side in (it.real, it.virtual):
                 side.ledger.pause = PAUSES[what]
             it.engine.look_at_all()
+        elif what == "blind":
+            it.fleet.blind(BLIND)
+        elif what == "gone":
+            it.fleet.on_event(it.server.nodes.pop(name, None), None)
         else:
-            put(it, changed(it.server.nodes[name], what, START + at))
+            put(it, next_version(it.server.nodes.get(name), name, what, START + at))
     it.engine.stop()
     await task
     return pictures
@@ -370,10 +403,9 @@ def put(it: World_, node: Node) -> None:
     it.server._store(msgspec.structs.replace(node, resource_version=str(it.server._version)))
 
 
-def facts_of(it: World_, name: str, *, dry_run: bool) -> NodeFacts:
+def facts_of(it: World_, name: str, *, dry_run: bool) -> NodeFacts | None:
     facts = it.fleet.get(name)
-    assert facts is not None
-    return it.executor.overlay.view(facts) if dry_run else facts
+    return it.executor.overlay.view(facts) if dry_run and facts is not None else facts
 
 
 @settings(max_examples=cases(60))
@@ -404,6 +436,16 @@ def test_the_lab_and_the_engine_agree_about_silent_agents(
 ) -> None:
     """Of three agents one may be silent; nothing new rests on the word of two when two are."""
     agree(script, SPEC)
+
+
+@settings(max_examples=cases(25))
+@given(script=of_replacement)
+def test_the_lab_and_the_engine_agree_about_nodes_that_come_and_go(
+    script: list[tuple[int, str, str]],
+) -> None:
+    """Deleted, made anew under their name, and not seen for a while."""
+    agree(script, SPEC)
+    agree(script, ROOM)
 
 
 def agree(script: list[tuple[int, str, str]], spec: dict[str, Any]) -> None:

@@ -50,6 +50,13 @@ KEPT_AT_LEAST: Final = 600
 """Seconds that it is kept whatever its template says: one that is gone before we, or the next
 controller, have looked counts as deleted by somebody else."""
 LOG_LINES: Final = 20
+_NOT_OF_THE_JOB: Final = (
+    *("podFailurePolicy", "successPolicy", "completionMode"),
+    *("backoffLimitPerIndex", "maxFailedIndexes", "suspend", "managedBy"),
+    *("selector", "manualSelector"),
+)
+"""Keys by which a Job would be tried again, wait, be nobody's, or be refused beside what we set."""
+_NOT_OF_THE_POD: Final = ("nodeSelector", "affinity", "schedulingGates")
 _MINUTE: Final = 60.0
 _OVERDUE: Final = "DeadlineExceeded"
 """Reason of a Job that Kubernetes ended at its ``activeDeadlineSeconds``: the step's deadline.
@@ -196,7 +203,7 @@ def job_of(template: Json, work: Work, *, template_name: str, seconds: float, ho
         raise TemplateError(f"template {template_name} has no containers")
     metadata = dict(pod.get("metadata") or {})
     metadata["labels"] = {**(metadata.get("labels") or {}), **labels_of(work, name)}
-    for key in ("nodeSelector", "affinity"):
+    for key in _NOT_OF_THE_POD:
         inner.pop(key, None)
     inner |= {
         "nodeName": work.node,
@@ -211,7 +218,7 @@ def job_of(template: Json, work: Work, *, template_name: str, seconds: float, ho
         "ttlSecondsAfterFinished": kept_for(spec.get("ttlSecondsAfterFinished")),
         "template": {**pod, "metadata": metadata, "spec": inner},
     }
-    for key in ("podFailurePolicy", "completionMode", "backoffLimitPerIndex", "suspend"):
+    for key in _NOT_OF_THE_JOB:
         spec.pop(key, None)
     return {**job, "spec": spec}
 

@@ -18,7 +18,7 @@ from remediator.policy.templates import ReadTemplate
 
 JOB: Final = ("batch/v1", "Job")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_NOT_HEEDED: Final[Mapping[tuple[str, ...], tuple[tuple[Any, ...], str]]] = {
+NOT_HEEDED: Final[Mapping[tuple[str, ...], tuple[tuple[Any, ...], str]]] = {
     ("backoffLimit",): ((0,), "it is tried once, and again by `maxAttempts` of the step"),
     ("completions",): ((1,), "one pod is run"),
     ("parallelism",): ((1,), "one pod is run"),
@@ -26,10 +26,17 @@ _NOT_HEEDED: Final[Mapping[tuple[str, ...], tuple[tuple[Any, ...], str]]] = {
     ("podFailurePolicy",): ((), "it is tried once"),
     ("completionMode",): (("NonIndexed",), "one pod is run"),
     ("backoffLimitPerIndex",): ((), "it is tried once"),
+    ("maxFailedIndexes",): ((), "it is tried once"),
+    ("successPolicy",): ((), "it is done when its one pod is"),
     ("suspend",): ((False,), "it begins at once"),
+    ("managedBy",): (("kubernetes.io/job-controller",), "Kubernetes' own controller runs it"),
+    ("selector",): ((), "Kubernetes selects its pod"),
+    ("manualSelector",): ((False,), "Kubernetes selects its pod"),
     ("template", "spec", "restartPolicy"): (("Never",), "its pod is not started again"),
     ("template", "spec", "nodeSelector"): (({},), "it runs on the node that is at fault"),
     ("template", "spec", "affinity"): (({},), "it runs on the node that is at fault"),
+    ("template", "spec", "nodeName"): (("{node}",), "it runs on the node that is at fault"),
+    ("template", "spec", "schedulingGates"): (([],), "it begins at once"),
 }
 """Keys of a Job's spec that the step sets itself or takes out: what is the same, and what holds."""
 
@@ -81,7 +88,7 @@ def _not_heeded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     for index, one in _jobs(policy, context):
         if why_no_job(one.data or {}):
             continue
-        for path, (same, holds) in _NOT_HEEDED.items():
+        for path, (same, holds) in NOT_HEEDED.items():
             given = _at((one.data or {}).get("spec"), path)
             if given is not None and given not in same:
                 yield Hit(

@@ -31,10 +31,20 @@ TEMPLATE: Json = {
                 "containers": [
                     {"name": "reset", "image": "example/reset", "args": ["{node}", "{attempt}"]}
                 ],
-            }
-        }
+                "nodeName": "another",
+                "schedulingGates": [{"name": "example.com/gate"}],
+            },
+            "metadata": {"labels": {"mine": "yes"}},
+        },
+        "backoffLimit": 6,
+        "completionMode": "Indexed",
+        "managedBy": "example.com/queue",
+        "manualSelector": True,
+        "selector": {"matchLabels": {"mine": "yes"}},
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
     },
 }
+"""With all that would have it wait, be tried again, be nobody's, or be refused."""
 REQUEST: Json = {
     "apiVersion": "v1",
     "kind": "ConfigMap",

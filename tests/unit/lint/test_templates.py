@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from remediator.act.job import job_of
 from remediator.cli.root import app
 from remediator.decide.decision import Work
-from remediator.policy.lint.templates import RULES, why_no_job
+from remediator.policy.lint.templates import NOT_HEEDED, RULES, why_no_job
 from remediator.policy.steps import Step
 from remediator.policy.templates import TemplateError
 
@@ -113,29 +113,41 @@ NO_JOBS: list[dict[str, Any]] = [
 ]
 
 
+WORK = Work(
+    key="s1/p/2",
+    node="n",
+    uid="u",
+    policy="p",
+    step=3,
+    action="job",
+    spec=Step.model_validate({"job": {"template": "reset"}}),
+    session="s1",
+    attempt=1,
+    since=0.0,
+    deadline=600.0,
+)
+
+
 @pytest.mark.parametrize("template", [*NO_JOBS, job()])
 def test_what_is_no_job_is_what_the_step_refuses(tmp_path: Path, template: dict[str, Any]) -> None:
-    work = Work(
-        key="s1/p/2",
-        node="n",
-        uid="u",
-        policy="p",
-        step=3,
-        action="job",
-        spec=Step.model_validate({"job": {"template": "reset"}}),
-        session="s1",
-        attempt=1,
-        since=0.0,
-        deadline=600.0,
-    )
     why = why_no_job(template)
     try:
-        job_of(template, work, template_name="reset", seconds=600.0, home="default")
+        job_of(template, WORK, template_name="reset", seconds=600.0, home="default")
     except TemplateError:
         assert why
         assert rules_of(found(tmp_path, json.dumps(template))) == [("no-job", "p.yaml", 6)]
     else:
         assert not why
+
+
+@pytest.mark.parametrize("path", NOT_HEEDED, ids=".".join)
+def test_what_is_said_not_to_be_heeded_is_not(path: tuple[str, ...]) -> None:
+    *above, key = path
+    template = job(pod={key: "odd"}) if above else job({key: "odd"})
+    made = job_of(template, WORK, template_name="reset", seconds=600.0, home="default")["spec"]
+    for one in above:
+        made = made[one]
+    assert made.get(key) != "odd"
 
 
 @pytest.mark.parametrize(
@@ -146,6 +158,8 @@ def test_what_is_no_job_is_what_the_step_refuses(tmp_path: Path, template: dict[
         (job({"activeDeadlineSeconds": 60}), "the step's timeout is its deadline"),
         (job(pod={"restartPolicy": "OnFailure"}), "spec.template.spec.restartPolicy"),
         (job(pod={"nodeSelector": {"a": "b"}}), "runs on the node that is at fault"),
+        (job({"managedBy": "example.com/queue"}), "Kubernetes' own controller runs it"),
+        (job(pod={"schedulingGates": [{"name": "g"}]}), "it begins at once"),
         (job({"ttlSecondsAfterFinished": 60}), ""),
         (job({"completions": 1, "parallelism": 1, "suspend": False}), ""),
     ],

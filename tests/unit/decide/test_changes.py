@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remediator.decide.decision import Outcome, PatchNode
+from remediator.decide.decision import Hold, Outcome, PatchNode
 from remediator.decide.facts import NodeMode
 from remediator.decide.session import Added, Before, HoldState, Result, Taint
 from remediator.policy.model import RemediationPolicy
-from tests.unit.decide.build import Bench, node, patch_of, policy, xid
+from tests.unit.decide.build import START, Bench, ledger, node, patch_of, policy, xid
 
 
 SOFT = Taint(key="gpu-remediator.io/unhealthy", effect="PreferNoSchedule")
@@ -74,6 +74,42 @@ def test_what_another_policy_made_or_somebody_before_is_not_made_again_and_that_
     assert bench.session().added == Added(cordoned=True, taints=(OURS,))
 
 
+def test_a_cordon_that_somebody_made_costs_nothing_and_none_is_asked_for_it() -> None:
+    bench = Bench(rule("a", CORDON), guards=ledger(budgets=[{"maxUnavailable": 0}]))
+    bench.see(node(faults=(xid(),), unschedulable=True, unavailable_since=START))
+    assert bench.one().holds == ()
+    assert notes(bench) == ["was cordoned before"]
+    assert bench.session().added == Added()
+
+
+def test_a_cordon_that_somebody_made_meanwhile_is_theirs_until_they_take_it_away() -> None:
+    bench = begun(rule("a", WAIT, CORDON))
+    bench.change(unschedulable=True)
+    bench.one(seconds=60.0)
+    assert notes(bench)[-1] == "was cordoned before"
+    assert (bench.session().before, bench.session().added) == (Before(cordoned=True), Added())
+    bench.change(unschedulable=False)
+    bench.one(seconds=5.0)
+    bench.one()
+    assert bench.cordoned()
+    left(bench)
+    assert not bench.cordoned()
+
+
+def test_who_begins_as_another_takes_its_own_back_keeps_it_without_a_gap() -> None:
+    bench = begun(
+        rule("a", CORDON, TAINT, WAIT, {"uncordon": {}}, {"untaint": {}}),
+        rule("c", CORDON, TAINT, code=63),
+    )
+    bench.now += 60.0
+    bench.fault(xid(), xid(63))
+    patch = patch_of(bench.one())
+    assert patch is not None
+    assert (patch.unschedulable, patch.taint, patch.untaint) == (None, (), ())
+    assert notes(bench, 1) == ["cordoned by us already", "tainted by us already"]
+    assert bench.session().added == Added(cordoned=True, taints=(OURS,))
+
+
 def test_a_step_that_takes_back_leaves_what_another_policy_holds_and_notes_it() -> None:
     bench = begun(
         rule("a", CORDON, TAINT, WAIT, {"uncordon": {}}, {"untaint": {}}),
@@ -117,6 +153,23 @@ def test_the_audit_names_all_that_a_change_is_for() -> None:
     bench = begun(both)
     _, _, why = said(patch_of(bench.one(seconds=60.0)))
     assert why == "uncordon by a: Xid 79 on 0000:9b:00.0, Xid 48 on 0000:9b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("step", "action"), [(CORDON, "cordon"), (TAINT | {"timeout": "1h"}, "taint")]
+)
+def test_the_audit_says_what_is_changed_by_whom_and_for_what(
+    step: dict[str, Any], action: str
+) -> None:
+    bench = Bench(policy("a", steps=[step], when=[{"xid": {"codes": [79, 48]}}]))
+    bench.see(node(faults=(xid(), xid(48))))
+    why = f"{action} by a: Xid 79 on 0000:9b:00.0, Xid 48 on 0000:9b:00.0"
+    assert said(patch_of(bench.one())) == (action, "a", why)
+
+
+def test_a_taint_has_the_value_that_the_step_gives_it() -> None:
+    bench = begun(rule("a", {"taint": {"value": "xid"}}))
+    assert bench.nodes["n1"].taints == (replace(OURS, value="xid"),)
 
 
 def test_what_is_made_and_taken_back_in_one_decision_is_not_written() -> None:
@@ -233,7 +286,9 @@ def test_whose_taint_from_before_goes_begins_at_that_taint_and_from_now() -> Non
     )
     bench.one()
     bench.change(taints=(OURS,))
-    bench.one(seconds=5.0)
+    decision = bench.one(seconds=5.0)
+    assert decision.holds == (Hold("a", "order", "waits for its turn"),)
+    assert (bench.session().holds[0].step, bench.session().holds[0].step_since) == (2, bench.now)
     bench.one()
     session = bench.session()
     assert bench.nodes["n1"].taints == (OURS, ALSO)

@@ -12,6 +12,7 @@ import typer
 
 from remediator.act.made import Templates
 from remediator.cli.failure import Failure
+from remediator.cli.terminal import counted
 from remediator.lab.case import KIND, PolicyTest
 from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
@@ -158,8 +159,7 @@ def schema(kind: str) -> None:
 
 
 def _checked(names: Sequence[str], files: Sequence[ParsedFile]) -> str:
-    policies = "policy" if len(names) == 1 else "policies"
-    return f"{len(names)} {policies} in {len(files)} file{'s' * (len(files) != 1)}"
+    return f"{counted(len(names), 'policy', 'policies')} in {counted(len(files), 'file')}"
 
 
 def _print(

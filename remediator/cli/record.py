@@ -19,7 +19,7 @@ from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
 from remediator.cli.policysource import Found, PolicySource, policy_source
 from remediator.cli.replay import read_cluster
-from remediator.cli.terminal import say
+from remediator.cli.terminal import counted, say
 from remediator.clock import BootClock, Clock
 from remediator.kube.client import ApiClient, node_reflector
 from remediator.kube.objects import Node
@@ -87,7 +87,7 @@ def record(target: Target, out: Path, given: Given, *, seconds: float, overwrite
                     out.unlink()  # nothing is in it, and it would stop the next attempt
     except OSError as error:
         raise Failure(f"error: {out}: {error.strerror or error}", code=2) from error
-    last = f"{out}: {tape.lines} lines of {len(tape.names)} nodes"
+    last = f"{out}: {counted(tape.lines, 'line')} of {counted(len(tape.names), 'node')}"
     say(*(f"note: {note}" for note in notes), last)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from remediator.cli.failure import Failure
-from remediator.cli.terminal import say, table
+from remediator.cli.terminal import counted, say, table
 from remediator.lab.agenda import LabError
 from remediator.lab.assumed import AssumptionError, assumptions, in_words
 from remediator.lab.compare import differing, figures, rows
@@ -66,7 +66,7 @@ def show_replay(
         return
     first = replays[0][1]
     lasted = format_duration(round(first.end - first.start))
-    say(f"{tape.name}: {first.nodes} nodes, {lasted}; policies as though enforced")
+    say(f"{tape.name}: {counted(first.nodes, 'node')}, {lasted}; policies as though enforced")
     relied_on = {name: at for _, one in replays for name, at in one.assumed.items()}
     if relied_on:
         say(f"assumed, see --assume: {in_words(relied_on)}")

@@ -16,7 +16,7 @@ from remediator.cli.failure import Failure
 from remediator.cli.policysource import policy_source
 from remediator.cli.replay import read_cluster
 from remediator.cli.snapshot import Snapshot, take_snapshot
-from remediator.cli.terminal import say, table
+from remediator.cli.terminal import counted, say, table
 from remediator.decide.answer import Answer
 from remediator.decide.decision import Hold, NodePhase
 from remediator.decide.facts import AGENTS, NodeFacts
@@ -59,7 +59,8 @@ def show_simulation(target: Target, given: Given, *, output: str) -> None:
         typer.echo(json.dumps(_as_json(found, seen, blockers), indent=2))
         return
     mode = "in their own modes" if given.as_written else "as though enforced"
-    say(f"{len(seen.nodes)} nodes, {len(found.lab.policies.active)} policies {mode}")
+    policies = counted(len(found.lab.policies.active), "policy", "policies")
+    say(f"{counted(len(seen.nodes), 'node')}, {policies} {mode}")
     for note in (*seen.notes, *_doubts(found)):
         say(f"note: {note}")
     if seen.pause is not None:

@@ -17,7 +17,7 @@ import typer
 
 from remediator.cli.cluster import Target, on_cluster
 from remediator.cli.failure import Failure
-from remediator.cli.terminal import shown, table
+from remediator.cli.terminal import counted, shown, table
 from remediator.decide.decision import NodePhase
 from remediator.kube.client import ApiClient
 from remediator.kube.configmap import ConfigMaps
@@ -106,7 +106,8 @@ def _head(status: Status, now: float) -> Iterator[str]:
         )
     yield (
         f"leader {status.leader}{_program(status)}, mode {status.mode},"
-        f" {status.gpu_nodes} GPU nodes of {status.nodes_total}, {len(status.policies)} policies,"
+        f" {counted(status.gpu_nodes, 'GPU node')} of {status.nodes_total},"
+        f" {counted(len(status.policies), 'policy', 'policies')},"
         f" written {_ago(age)}"
     )
     if status.pause is not None:
@@ -206,7 +207,8 @@ def _policies(status: Status) -> Iterator[str]:
         mode = policy.effective_mode
         if policy.mode != policy.effective_mode:
             mode = f"{mode} (its own: {policy.mode})"
-        yield f"policy {policy.name} {policy.version}: {mode}, matches {policy.matching} nodes"
+        nodes = counted(policy.matching, "node")
+        yield f"policy {policy.name} {policy.version}: {mode}, matches {nodes}"
     for problem in status.policy_problems:
         yield f"POLICY FILE {problem.message}"
 

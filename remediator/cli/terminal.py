@@ -22,6 +22,11 @@ def shown(lines: Iterable[str]) -> str:
     return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return how many of something: ``1 node``, ``2 nodes``; ``many`` where no s makes it."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lay out rows in columns; the last one is as wide as it needs to be."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]

@@ -151,11 +151,20 @@ def test_policies_and_their_files_with_errors() -> None:
                     loaded_at=1.0,
                     matching=2,
                 ),
+                PolicyStatus(
+                    name="q",
+                    version="def",
+                    mode="DryRun",
+                    effective_mode="DryRun",
+                    loaded_at=1.0,
+                    matching=1,
+                ),
             ),
             policy_problems=(PolicyProblem(source="f", message="f:1:2: bad; not loaded"),),
         )
     )
     assert "policy p abc: DryRun (its own: Enforce), matches 2 nodes" in text
+    assert "policy q def: DryRun, matches 1 node\n" in text
     assert "POLICY FILE f:1:2: bad; not loaded" in text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
+from remediator.policy.drain import OnWindowEnd
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.timetable import DAY, next_opening
@@ -74,6 +75,13 @@ def _is_over(window: Window, now: float) -> bool:
 
 def _passed(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     if not policy.spec.windows:
+        for at, step in enumerate(policy.spec.steps):
+            if step.drain is not None and step.drain.on_window_end is OnWindowEnd.PAUSE:
+                yield Hit(
+                    ("spec", "steps", at, "drain", "onWindowEnd"),
+                    "the policy has no windows that could end",
+                    "remove it, or write windows",
+                )
         return
     if policy.spec.emergency:
         yield Hit(
@@ -109,7 +117,8 @@ RULES: Final = (
     Rule(
         "idle-windows",
         Severity.WARNING,
-        "Windows that hold nothing, beside `emergency: true` or without a disruptive step.",
+        "Windows that hold nothing, beside `emergency: true` or without a disruptive step; or a "
+        "drain's `onWindowEnd: pause` without windows.",
         "Their author believes that they hold something.",
         "Remove them, or `emergency`.",
         _passed,

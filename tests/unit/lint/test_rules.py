@@ -272,6 +272,13 @@ def test_a_label_step_leaves_the_nodes_that_the_cluster_calls_ours(
 SAT: Final[dict[str, Any]] = {"days": ["Sat"], "start": "22:00", "end": "06:00"}
 
 
+def test_a_drain_that_would_wait_for_a_window_needs_one() -> None:
+    steps = [{"cordon": {}}, LOG, {"drain": {"onWindowEnd": "pause"}}]
+    assert "idle-windows" in found(policy(steps=steps))
+    assert "idle-windows" not in found(policy(steps=steps, windows=[{"days": ["Sat"]}]))
+    assert "idle-windows" in found(policy(steps=steps, windows=[{}], emergency=True))
+
+
 @pytest.mark.parametrize(
     ("windows", "held"),
     [

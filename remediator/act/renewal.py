@@ -47,3 +47,6 @@ async def _renew(name: str, channel: Renews, sleep: Callable[[float], Awaitable[
             await channel.renew(name)
         except (RetryLaterError, RefusedError) as error:
             _log.warning("alerts_not_renewed", channel=name, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a broken channel must not stop the others
+            reason = type(error).__name__  # and not its text: that may hold a token
+            _log.error("alerts_not_renewed", channel=name, reason=reason)

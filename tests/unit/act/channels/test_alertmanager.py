@@ -123,19 +123,41 @@ def test_it_is_renewed_long_before_it_would_end(make: Make, lasts: str, every: f
     assert make(lasts=lasts).renew_every == every
 
 
+class Sleep:
+    """Waits three times."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) > 2:
+            raise RefusedError("the end of the test")
+
+
 async def test_one_that_is_not_taken_is_said_and_tried_again(service: Service, make: Make) -> None:
-    sender, slept = make(), list[float]()
+    sender, sleep = make(), Sleep()
     await sender.send(envelope(message(1)))
     service.answers = [web.Response(status=400, text="no")]
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) > 2:
-            raise RefusedError("the end of the test")
 
     with capture_logs() as lines, pytest.raises(ExceptionGroup):
         await renew({"oncall": sender}, sleep=sleep)
 
     assert [one["event"] for one in lines] == ["alerts_not_renewed"]
-    assert slept == [RENEW_SECONDS] * 3
+    assert sleep.slept == [RENEW_SECONDS] * 3
     assert len(service.bodies) == 3
+
+
+async def test_what_somebody_wrote_into_our_memory_stops_nobody(make: Make) -> None:
+    topics, sleep = Topics(), Sleep()
+    sender = make(topics)
+    await sender.send(envelope(message(1)))
+    (topic,) = topics.of("oncall")
+    mark = json.loads(topic.marks[0]) | {"since": 1e300}
+    object.__setattr__(topic, "marks", (json.dumps(mark), "5", "{}", ""))
+
+    with capture_logs() as lines, pytest.raises(ExceptionGroup):
+        await renew({"oncall": sender}, sleep=sleep)
+
+    assert {one["event"] for one in lines} <= {"alerts_not_renewed"}
+    assert len(sleep.slept) == 3

@@ -21,7 +21,9 @@ from remediator.policy.convert.draft import (
 
 RENAMED: Final = {"AcceleratedInstanceNotReady": "AcceleratedHardwareReady"}
 """Names that older examples use for a condition that is called otherwise on the Node."""
+_CONFIG: Final = "nodeRepairConfig"
 _OVERRIDES: Final = "nodeRepairConfigOverrides"
+_LIMITS: Final = ("maxParallelNodesRepaired", "maxUnhealthyNodeThreshold")
 _LABEL: Final = "eks.amazonaws.com/nodegroup"
 
 
@@ -34,6 +36,11 @@ def convert(text: str) -> Converted:
     found = Converted()
     for group, config in configs:
         _one(config, group, found)
+    if not found.drafts:
+        raise ConvertError(
+            f"there is no override under {_OVERRIDES}, and so nothing to convert: what EKS does by "
+            "itself is not in this file"
+        )
     found.notes.append(
         "switch EKS node repair off (`enabled: false`) before you enforce: two programs must not "
         "repair one node. What EKS does without an override is not in your file, and so not here."
@@ -135,11 +142,14 @@ def _configs(value: Any, group: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not isinstance(value, dict):
         return
     name = str(value.get("nodegroupName") or value.get("name") or group)
-    if _OVERRIDES in value or "maxParallelNodesRepairedCount" in value:
+    if _OVERRIDES in value or any(key.startswith(_LIMITS) for key in value):
         yield group, value
         return
     for key, one in value.items():
-        yield from _configs(one, name if key != "metadata" else group)
+        if key == _CONFIG and isinstance(one, dict):
+            yield name, one
+        else:
+            yield from _configs(one, name if key != "metadata" else group)
 
 
 def _lowered(value: Any) -> Any:

@@ -100,6 +100,18 @@ def test_overrides_of_eks_become_policies(text: str) -> None:
         assert clause.for_ >= 300
 
 
+@pytest.mark.parametrize(
+    "config",
+    ["{enabled: true}", "{maxParallelNodesRepairedPercentage: 20}"],
+    ids=["bare", "limits"],
+)
+def test_a_node_group_without_overrides_is_named(config: str) -> None:
+    other = f"managedNodeGroups:\n- {{name: cpu-ng, nodeRepairConfig: {config}}}\n"
+    found = convert("eks", other + EKS.partition("managedNodeGroups:\n")[2])
+    assert "NOTE: node group cpu-ng has no overrides" in found
+    assert checked(found)
+
+
 def test_limits_waits_and_actions_of_eks_are_carried_over() -> None:
     text = convert("eks", EKS)
     replace, ignore = checked(text).values()
@@ -208,6 +220,8 @@ def test_pods_of_a_stateful_set_are_mentioned_where_draino_would_leave_them(
         ("npd", "[]", "a list `rules`"),
         ("npd", '{"rules": []}', "nothing to convert"),
         ("eks", "a: b", "no nodeRepairConfig"),
+        ("eks", "nodeRepairConfig: {enabled: true}", "there is no override"),
+        ("eks", "nodeRepairConfig: {maxUnhealthyNodeThresholdPercentage: 20}", "no override"),
         ("eks", "nodeRepairConfig: {nodeRepairConfigOverrides: []}", "nothing to convert"),
         ("draino", "--dry-run", "no condition"),
         ("draino", "Ready=Maybe", "is none of True"),

@@ -34,9 +34,9 @@ def send_test(name: str, *, config: Path | None, dry_run: bool) -> None:
         raise Failure(*map(str, error.problems), code=2) from None
     known = {"log", *cluster.channels}
     if name not in known:
-        raise Failure(
-            f"there is no channel {name}: the file has {', '.join(sorted(known))}", code=2
-        )
+        there = f"the file has {', '.join(sorted(known))}"
+        where = there if config is not None else "give the file that has it by --config"
+        raise Failure(f"error: there is no channel {name}: {where}", code=2)
     folder = Path() if config is None else config.parent
     failed: list[str] = []
     asyncio.run(_send(name, cluster, folder, dry_run=dry_run, failed=failed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -29,6 +30,8 @@ from remediator.policy.quantities import format_duration
 from remediator.replica import sources_of
 
 
+_NEAR: Final = 3
+"""Nodes named where none has the name that was given."""
 _TITLES: Final = ("NODE", "PHASE", "MATCHES", "WOULD DO NOW", "HELD BY")
 
 
@@ -99,7 +102,9 @@ def show_explanation(
     seen, found = _simulate(target, given)
     facts = found.before.get(node)
     if facts is None:
-        raise Failure(f"error: there is no node {node}", code=2)
+        near = difflib.get_close_matches(node, found.before, n=_NEAR, cutoff=0.5)
+        there = f"; near to that: {', '.join(near)}" if near else ""
+        raise Failure(f"error: there is no node {node}{there}", code=2)
     policies = [one.policy for one in found.lab.policies.active.values()]
     written = seen.policies
     if policy is not None and policy not in {one.name for one in written}:

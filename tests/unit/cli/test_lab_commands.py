@@ -368,7 +368,10 @@ def test_explain_as_json_is_for_programs(folder: Path, tape: Path) -> None:
 
 @pytest.mark.parametrize(
     ("node", "policy", "said"),
-    [("gpu-9", "p", "there is no node gpu-9"), ("gpu-1", "q", "there is no policy q")],
+    [
+        ("gpu-9", "p", "there is no node gpu-9; near to that: gpu-2, gpu-1"),
+        ("gpu-1", "q", "there is no policy q"),
+    ],
 )
 def test_explain_of_what_is_not_there_is_2(
     folder: Path, tape: Path, node: str, policy: str, said: str

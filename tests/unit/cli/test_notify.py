@@ -49,6 +49,14 @@ def test_no_such_channel_is_bad_input_and_names_those_that_there_are(tmp_path: P
     assert "there is no channel nope: the file has log, own, pager" in said
 
 
+def test_without_a_file_there_is_only_the_log() -> None:
+    result = CliRunner().invoke(app, ["notify", "test", "slack"])
+    assert result.exit_code == 2
+    assert (
+        "error: there is no channel slack: give the file that has it by --config" in result.output
+    )
+
+
 def test_a_receiver_that_does_not_take_it_is_an_error_that_says_why(tmp_path: Path) -> None:
     code, said = run(tmp_path, "pager", config=CONFIG.replace("{{ nodes[3] }}", ""))
 

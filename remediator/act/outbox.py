@@ -212,6 +212,7 @@ class Outbox:
             self._end(pending)
             return False
         if len(self._pending) >= self._capacity:
+            self._count_failed(waiting)
             self._fail(pending, f"the outbox is full ({self._capacity} messages under way)")
             return True
         self._pending[identity] = pending
@@ -369,6 +370,11 @@ class Outbox:
         if not (pending.failures or pending.dry_run or pending.message.step is not None):
             self._told.add(pending.message.key, self._now())
         self._end(pending)
+
+    def _count_failed(self, channels: Iterable[str]) -> None:
+        for name in channels:
+            if self._observer is not None:
+                self._observer.message_ended(name, "failed")
 
     def _is_told(self, pending: _Pending) -> bool:
         return not pending.dry_run and pending.message.key in self._told

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from remediator.act.envelope import Envelope, RefusedError, RetryLaterError
-from remediator.act.outbox import MAX_MERGED, Outbox, Report
+from remediator.act.outbox import MAX_MERGED, Outbox, OutboxObserver, Report
 from remediator.decide.decision import SendMessage, Urgency
 
 
@@ -75,7 +75,11 @@ async def running(outbox: Outbox) -> AsyncIterator[None]:
 
 
 def make(
-    *, capacity: int = 100, waits: Mapping[str, float] | None = None, **channels: FakeChannel
+    *,
+    capacity: int = 100,
+    waits: Mapping[str, float] | None = None,
+    observer: OutboxObserver | None = None,
+    **channels: FakeChannel,
 ) -> tuple[Outbox, list[Report]]:
     reports: list[Report] = []
     outbox = Outbox(
@@ -83,6 +87,7 @@ def make(
         report=reports.append,
         capacity=capacity,
         waits=waits or {},
+        observer=observer,
         now=lambda: 1000.0,
         rng=Random(1),  # noqa: S311 - jitter
     )
@@ -365,10 +370,16 @@ async def test_an_unknown_channel_is_named_with_those_that_exist() -> None:
 
 
 async def test_beyond_its_capacity_a_message_fails_at_once_and_the_others_do_not() -> None:
-    channel = FakeChannel()
-    outbox, reports = make(a=channel, capacity=2)
+    channel, counted = FakeChannel(), list[tuple[str, str]]()
+
+    class Observer:
+        def message_ended(self, channel: str, result: str) -> None:
+            counted.append((channel, result))
+
+    outbox, reports = make(a=channel, capacity=2, observer=Observer())
     for number in range(3):
         outbox.submit(message(number), dry_run=False)
+    assert counted == [("a", "failed")]
     assert [report.outcome.key for report in reports] == ["session-2/0"]
     assert "outbox is full" in reports[0].outcome.note
     async with running(outbox):

@@ -33,6 +33,8 @@ SET_HEALTHY_ANNOTATION: Final = f"{DOMAIN}/set-healthy"
 VERSION: Final = 1
 OLDEST_READABLE_VERSION: Final = 1
 MAX_BYTES: Final = 8192
+MAX_READ: Final = 65536
+"""Characters of an annotation that is read: no machine has so many fatal faults."""
 MAX_TIMES: Final = 10
 """Episode times kept per fault, newest last, so that "3 in 24 h" can be decided."""
 PAST_SECONDS: Final = 86400.0
@@ -255,6 +257,8 @@ def decode_report(text: str) -> FaultReport:
         UnsupportedVersionError: a version newer than :data:`VERSION`.
         MalformedReportError: anything else that is not of the schema.
     """
+    if len(text) > MAX_READ:
+        raise MalformedReportError(f"{FAULTS_ANNOTATION} is longer than {MAX_READ} characters")
     try:
         version = msgspec.json.decode(text, type=_VersionOnly).version
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -125,13 +125,9 @@ async def _read(api: ApiClient, name: str) -> Node:
 
 
 async def _write(api: ApiClient, node: Node, given: Approval) -> None:
-    try:
-        known = decode_approvals(node.annotations.get(APPROVAL_ANNOTATION, "[]"))
-    except AnnotationError:
-        known = ()  # nobody can use it
     others = [
         one
-        for one in known
+        for one in _known(node)
         if (one.session, one.policy, one.step) != (given.session, given.policy, given.step)
         and one.session == given.session
     ]
@@ -148,6 +144,14 @@ async def _write(api: ApiClient, node: Node, given: Approval) -> None:
     )
 
 
+def _known(node: Node) -> tuple[Approval, ...]:
+    """Return the approvals on a node; those that cannot be read nobody can use."""
+    try:
+        return decode_approvals(node.annotations.get(APPROVAL_ANNOTATION, "[]"))
+    except AnnotationError:
+        return ()
+
+
 async def _taken(api: ApiClient, name: str, given: Approval, wait: float) -> bool:
     """Tell whether the controller took the approval in time: then it is not there any more."""
     try:
@@ -155,8 +159,7 @@ async def _taken(api: ApiClient, name: str, given: Approval, wait: float) -> boo
             while True:
                 await asyncio.sleep(POLL_SECONDS)
                 node = await _read(api, name)
-                text = node.annotations.get(APPROVAL_ANNOTATION, "[]")
-                if given not in decode_approvals(text):
+                if given not in _known(node):
                     return True
     except TimeoutError:
         return False

@@ -16,6 +16,7 @@ import msgspec
 from remediator.cli.cluster import Target, on_cluster, who_am_i
 from remediator.cli.failure import Failure
 from remediator.cli.terminal import say
+from remediator.decide.look import session_flaw
 from remediator.decide.requests import REQUEST_ANNOTATION, Request, Verb
 from remediator.decide.session import (
     HISTORY_ANNOTATION,
@@ -84,14 +85,16 @@ def outcome(before: Node, after: Node, verb: Verb) -> str:
 
 
 def session_of(node: Node) -> Session | AnnotationError | None:
-    """Return the node's session, why it cannot be read, or None."""
+    """Return the node's session, why it cannot be used, or None."""
     text = node.annotations.get(SESSION_ANNOTATION)
     if text is None:
         return None
     try:
-        return decode_session(text, node_uid=node.uid)
+        session = decode_session(text, node_uid=node.uid)
     except AnnotationError as error:
         return error
+    flaw = session_flaw(session)
+    return AnnotationError(flaw) if flaw else session
 
 
 def _refuse_pointless(node: Node, verb: Verb) -> None:
@@ -103,7 +106,7 @@ def _refuse_pointless(node: Node, verb: Verb) -> None:
     session = session_of(node)
     frozen = isinstance(session, AnnotationError)
     if verb is Verb.UNFREEZE and not frozen:
-        raise Failure(f"error: {node.name} is not frozen: its session annotation is readable")
+        raise Failure(f"error: {node.name} is not frozen: its session annotation can be used")
     if verb is not Verb.UNFREEZE and frozen:
         raise Failure(
             f"error: {node.name} is frozen ({session}); `remediator unfreeze {node.name}` first"

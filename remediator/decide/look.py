@@ -55,7 +55,12 @@ def unusable_session(facts: NodeFacts) -> str:
         return facts.session.why
     if facts.session is None:
         return ""
-    holds = facts.session.holds
+    return session_flaw(facts.session)
+
+
+def session_flaw(session: Session) -> str:
+    """Say why a session that is of its form cannot be used all the same; "" if it can."""
+    holds = session.holds
     if len({hold.policy for hold in holds}) != len(holds) or not holds:
         return "the session names a policy twice, or none"
     return next(filter(None, map(_flaw, holds)), "")

@@ -12,7 +12,7 @@ incomplete: every field has a default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -271,6 +271,11 @@ def decode_meta(body: JsonBytes) -> Meta:
         raise DecodeError(str(error)) from error
 
 
+MAX_REASON: Final = 1024
+MAX_MESSAGE: Final = 32768
+"""Characters of a condition's texts: the API's own limits, which it does not keep for nodes."""
+
+
 class StringPool:
     """Lets equal strings be one object. Bounded: full of one-off texts, it starts anew."""
 
@@ -360,8 +365,8 @@ class NodeNarrower:
             Condition(
                 pool(c.type),
                 pool(c.status),
-                pool(c.reason),
-                pool(c.message),
+                pool(c.reason[:MAX_REASON]),
+                pool(c.message[:MAX_MESSAGE]),
                 c.last_heartbeat_time,
                 c.last_transition_time,
             )

@@ -7,7 +7,7 @@ latter marked. A node that is well in both appears in the counts only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,10 @@ from remediator.record.status import (
 
 MAX_NAMED: Final = 50
 """Nodes named per budget or breaker; the numbers beside them are complete."""
+MAX_FAULTS: Final = 20
+"""Faults named per node."""
+MAX_TEXT: Final = 500
+"""Characters of a text about a node, much of which others wrote."""
 
 _STRICTNESS: Final = (Mode.DISABLED, Mode.DRY_RUN, Mode.ENFORCE)
 _SAME_IN_BOTH: Final = frozenset({NodePhase.LEFT_ALONE, NodePhase.FROZEN})
@@ -122,7 +126,7 @@ def build_status(
         policies=policies,
         policy_problems=around.problems,
         outbox=around.outbox,
-        notes=(*around.notes, *_failing(policies)),
+        notes=(*around.notes, *_failing(policies), *_unread(facts.values())),
     )
 
 
@@ -170,9 +174,9 @@ def _node(decision: Decision, facts: NodeFacts | None, world: WorldView) -> Node
     return NodeStatus(
         node=decision.node,
         phase=decision.phase.value,
-        sentence=decision.sentence,
+        sentence=_cut(decision.sentence),
         dry_run=dry_run,
-        faults=decision.reasons,
+        faults=_some(decision.reasons),
         policies=decision.matched,
         steps=decision.steps,
         work=tuple(
@@ -192,7 +196,7 @@ def _node(decision: Decision, facts: NodeFacts | None, world: WorldView) -> Node
             HoldStatus(
                 policy=hold.policy,
                 guard=hold.guard,
-                reason=hold.reason,
+                reason=_cut(hold.reason),
                 look_again=hold.look_again,
             )
             for hold in decision.holds
@@ -359,6 +363,25 @@ def _failing(policies: Iterable[PolicyStatus]) -> Iterator[str]:
                 f"policy {one.name}: its expression fails on {one.expression_failures} nodes, where"
                 f" it is not known whether it matches, such as {one.expression_error}"
             )
+
+
+def _unread(facts: Iterable[NodeFacts]) -> Iterator[str]:
+    """Say of which nodes the agent's report is left aside: nothing rests on its faults."""
+    found = sorted((one.name, one.faults_note) for one in facts if one.faults_note)
+    if found:
+        more = f" and {len(found) - 1} more nodes" if len(found) > 1 else ""
+        yield _cut(f"the fault report of {found[0][0]}{more} is not used: {found[0][1]}")
+
+
+def _some(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return a few of many texts: no node may take the room of the others."""
+    shown = tuple(map(_cut, texts[:MAX_FAULTS]))
+    left = len(texts) - len(shown)
+    return (*shown, f"and {left} more") if left else shown
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def _pause(pause: Pause | None) -> PauseStatus | None:

@@ -164,6 +164,9 @@ class Fleet:
         self._nodes[node.name] = taken
         if taken.problem and (known is None or known.problem != taken.problem):
             _log.warning("annotation_ignored", node=node.name, problem=taken.problem)
+        note = taken.facts.faults_note
+        if note and (known is None or known.facts.faults_note != note):
+            _log.warning("annotation_ignored", node=node.name, problem=note)
         if significant(known, taken, now=now, followed=self.follows(taken.facts)):
             self.on_change(taken.facts)
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from remediator.cli.failure import Failure
@@ -16,25 +17,26 @@ from remediator.decide.session import (
     PolicyHold,
     Session,
     encode,
+    encode_text,
 )
 from remediator.kube.objects import Node
 
 
+PLAN = '{"steps": [{"cordon": {}}]}'
 HOLD = PolicyHold(
-    policy="p", version="v", plan="{}", reasons=("r",), instances=(), since=1.0, step_since=1.0
+    policy="p", version="v", plan=PLAN, reasons=("r",), instances=(), since=1.0, step_since=1.0
 )
-SESSION = encode(
-    Session(
-        version=1,
-        id="s",
-        node_uid="u1",
-        boot_id="b",
-        started=1.0,
-        before=Before(),
-        added=Added(cordoned=True),
-        holds=(HOLD,),
-    )
+SOUND = Session(
+    version=1,
+    id="s",
+    node_uid="u1",
+    boot_id="b",
+    started=1.0,
+    before=Before(),
+    added=Added(cordoned=True),
+    holds=(HOLD,),
 )
+SESSION = encode(SOUND)
 
 
 def node(*, cordoned: bool = False, **annotations: str) -> Node:
@@ -99,5 +101,15 @@ def test_only_a_frozen_node_can_be_unfrozen(well: Node) -> None:
         _refuse_pointless(well, Verb.UNFREEZE)
 
 
-def test_an_unreadable_session_can_be_unfrozen() -> None:
-    _refuse_pointless(node(session="mess"), Verb.UNFREEZE)
+@pytest.mark.parametrize(
+    "session",
+    [
+        "mess",
+        SESSION.replace(encode_text(PLAN), encode_text("{}")),
+        encode(msgspec.structs.replace(SOUND, holds=())),
+    ],
+    ids=["unreadable", "with a plan that is none", "of no policy"],
+)
+def test_what_the_controller_freezes_can_be_unfrozen(session: str) -> None:
+    """Also a session of the right form, that says what cannot be."""
+    _refuse_pointless(node(session=session), Verb.UNFREEZE)

@@ -94,6 +94,16 @@ def test_incomplete_node_is_readable(codec: Codec[WireNode, Node], changes: Any)
     assert [codec.narrow(item, None).name for item in page.items] == ["n1", "n2"]
 
 
+def test_what_a_condition_says_has_the_length_that_the_api_allows_elsewhere(
+    codec: Codec[WireNode, Node],
+) -> None:
+    """The API server does not check it of nodes."""
+    long = {"type": "A", "status": "True", "reason": "r" * 99_999, "message": "m" * 99_999}
+    (item,) = codec.page(page_of(node_json(status={"conditions": [long]}))).items
+    (kept,) = codec.narrow(item, None).conditions
+    assert (kept.reason, kept.message) == ("r" * 1024, "m" * 32768)
+
+
 def test_one_odd_node_does_not_hide_the_others(codec: Codec[WireNode, Node]) -> None:
     odd = node_json("odd", spec={"taints": "not a list"})
 

@@ -17,7 +17,9 @@ from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.record.publish import fitted, same_but_time
 from remediator.record.report import (
+    MAX_FAULTS,
     MAX_NAMED,
+    MAX_TEXT,
     Surroundings,
     WorldView,
     build_status,
@@ -193,6 +195,29 @@ def test_the_names_in_a_budget_are_bounded_and_its_numbers_are_not() -> None:
     budget = build(world(facts=facts), facts).budgets[0]
 
     assert (budget.used, len(budget.holders)) == (80, MAX_NAMED)
+
+
+def test_no_node_takes_the_room_of_the_others() -> None:
+    """Names of alerts, reasons of conditions and the agent's report are what others wrote."""
+    facts = [node(1)]
+    reasons = tuple(f"Xid 79 on {at}" + "x" * 9000 for at in range(100))
+    held = (Hold("bus", "unless", "y" * 9000),)
+    view = world(
+        decision(1, NodePhase.MATCHED, reasons=reasons, sentence="z" * 9000, holds=held),
+        facts=facts,
+    )
+    (shown,) = build(view, facts).nodes
+    assert len(shown.faults) == MAX_FAULTS + 1
+    assert shown.faults[-1] == "and 80 more"
+    texts = (*shown.faults, shown.sentence, shown.holds[0].reason)
+    assert max(map(len, texts)) == MAX_TEXT
+
+
+def test_a_fault_report_that_is_not_used_is_a_note() -> None:
+    facts = [node(2, faults_note="it is no report"), node(1, faults_note="too new"), node(3)]
+    assert build(world(facts=facts), facts).notes == (
+        "the fault report of n1 and 1 more nodes is not used: too new",
+    )
 
 
 def test_a_rate_says_what_is_used_and_when_there_is_room() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from node_agent.contract import (
     FAULTS_ANNOTATION,
+    MAX_READ,
     STALE_AFTER_SECONDS,
     VERSION,
     Fault,
@@ -210,7 +211,15 @@ def test_faults_are_read_once_and_kept() -> None:
     assert (gone.facts.faults, gone.facts.faults_boot_id) == ((), "")
 
 
-@pytest.mark.parametrize("text", ["{", f'{{"version": {VERSION + 1}}}', '{"version": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        f'{{"version": {VERSION + 1}}}',
+        '{"version": "x"}',
+        f'{{"version": {VERSION}}}' + " " * MAX_READ,
+    ],
+)
 def test_unreadable_faults_leave_the_conditions_and_say_so(text: str) -> None:
     found = facts((100.0, node(condition("True"), annotations={FAULTS_ANNOTATION: text})))
     assert found.faults == ()

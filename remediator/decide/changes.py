@@ -126,8 +126,9 @@ def _give_back(draft: Draft, session: Session, hold: PolicyHold, step: Step) -> 
 
 
 def _wants_cordon(hold: PolicyHold) -> bool:
-    done = [one.action for one in hold.results if one.result is Result.DONE]
-    return "cordon" in done and "uncordon" not in done
+    """Tell whether a hold's steps cordoned the node, or found it so, and did not take that back."""
+    done = (one.action for one in reversed(hold.results) if one.result is Result.DONE)
+    return next((one for one in done if one in {"cordon", "uncordon"}), "") == "cordon"
 
 
 def _known_cordon(draft: Draft, session: Session) -> tuple[Session, str] | None:
@@ -199,7 +200,7 @@ def left_in_place(session: Session, hold: PolicyHold) -> Session:
     """
     session = give_up(session, hold)
     before, added = session.before, session.added
-    if added.cordoned and any(one.action == "cordon" for one in hold.results):
+    if added.cordoned and _wants_cordon(hold):
         before, added = replace(before, cordoned=True), replace(added, cordoned=False)
     wanted = _wanted(hold)
     given = tuple(one for one in added.taints if one.slot in wanted)
@@ -228,6 +229,7 @@ def make_again(draft: Draft, session: Session) -> Session:
 def _first_missing(hold: PolicyHold, present: set[Slot], *, uncordoned: bool) -> int | None:
     """Return the first step whose change is not there any more."""
     missing = _wanted(hold) - present
+    uncordoned = uncordoned and _wants_cordon(hold)
     steps = parse_plan(hold.plan).steps
     for result in hold.results:
         if result.action == "cordon" and uncordoned:

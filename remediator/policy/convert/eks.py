@@ -73,11 +73,11 @@ def _draft(override: dict[str, Any], group: str) -> Draft | None:
     kind = RENAMED.get(given, given)
     reason = str(override.get("nodeUnhealthyReason") or "")
     action = str(override.get("repairAction") or "Replace")
-    minutes = override.get("minRepairWaitTimeMins")
+    minutes = _whole(override, "minRepairWaitTimeMins")
     condition: dict[str, Any] = {"type": kind, "status": "False"}
     if reason:
         condition["reasons"] = [reason]
-    if isinstance(minutes, int) and minutes > 0:
+    if minutes:
         condition["for"] = f"{minutes}m"
     spec: dict[str, Any] = {}
     if group:
@@ -111,8 +111,8 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return limits of a policy, and what is not the same about them."""
     limits: dict[str, Any] = {}
     notes = []
-    count = config.get("maxParallelNodesRepairedCount")
-    share = config.get("maxParallelNodesRepairedPercentage")
+    count = _whole(config, "maxParallelNodesRepairedCount")
+    share = _whole(config, "maxParallelNodesRepairedPercentage")
     if count is not None or share is not None:
         amount = count if count is not None else f"{share}%"
         limits["budget"] = {"maxUnavailable": amount, "per": "pool"}
@@ -120,8 +120,8 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             "EKS counts the nodes that it repairs, as a share of the unhealthy ones; our budget "
             "counts every unavailable node of the pool, whoever made it so, of all its nodes."
         )
-    count = config.get("maxUnhealthyNodeThresholdCount")
-    share = config.get("maxUnhealthyNodeThresholdPercentage")
+    count = _whole(config, "maxUnhealthyNodeThresholdCount")
+    share = _whole(config, "maxUnhealthyNodeThresholdPercentage")
     if count is not None:
         limits["breaker"] = {"minNodes": count, "percent": 1}
     elif share is not None and share < 100:  # noqa: PLR2004 - percent
@@ -132,6 +132,16 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             "bad within five minutes, and stays open until people reset it."
         )
     return limits, notes
+
+
+def _whole(data: dict[str, Any], key: str) -> int | None:
+    """Return a number, which CloudFormation may hold as text; None where it is not given."""
+    value = data.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    raise ConvertError(f"{key} is no whole number: {value}")
 
 
 def _configs(value: Any, group: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -39,6 +39,8 @@ def convert(text: str) -> Converted:
             known = reasons.setdefault(str(rule["condition"]), [])
             if reason and reason not in known:
                 known.append(reason)
+        elif kind == "permanent":
+            raise ConvertError(f"the permanent rule {reason or rule} names no condition")
         else:
             temporary.append(reason)
     for condition, given in reasons.items():

@@ -11,7 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
-from remediator.policy.lint import fleet, limits, names, settings, steps, templates, when, windows
+from remediator.policy.lint import (
+    fleet,
+    limits,
+    names,
+    order,
+    settings,
+    steps,
+    templates,
+    when,
+    windows,
+)
 from remediator.policy.lint.rule import (
     IGNORE_ANNOTATION,
     Context,
@@ -37,6 +47,7 @@ __all__ = [
 RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
     *steps.RULES,
+    *order.RULES,
     *windows.RULES,
     *limits.RULES,
     *settings.RULES,

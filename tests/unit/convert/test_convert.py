@@ -223,6 +223,13 @@ def test_pods_of_a_stateful_set_are_mentioned_where_draino_would_leave_them(
         ("eks", "nodeRepairConfig: {enabled: true}", "there is no override"),
         ("eks", "nodeRepairConfig: {maxUnhealthyNodeThresholdPercentage: 20}", "no override"),
         ("eks", "nodeRepairConfig: {nodeRepairConfigOverrides: []}", "nothing to convert"),
+        ("eks", "nodeRepairConfig: {maxUnhealthyNodeThresholdPercentage: most}", "no whole number"),
+        (
+            "eks",
+            "nodeRepairConfigOverrides: [{nodeMonitoringCondition: X, minRepairWaitTimeMins: ten}]",
+            "minRepairWaitTimeMins is no whole number: ten",
+        ),
+        ("npd", '{"rules": [{"type": "permanent", "reason": "Hung"}]}', "Hung names no condition"),
         ("draino", "--dry-run", "no condition"),
         ("draino", "Ready=Maybe", "is none of True"),
         ("draino", "Ready=True,soon", "is no duration"),
@@ -237,6 +244,18 @@ def test_pods_of_a_stateful_set_are_mentioned_where_draino_would_leave_them(
 def test_what_cannot_be_converted_says_why(kind: str, text: str, said: str) -> None:
     with pytest.raises(ConvertError, match=said):
         convert(kind, text)
+
+
+def test_numbers_of_cloudformation_may_be_text() -> None:
+    text = (
+        "NodeRepairConfig: {MaxParallelNodesRepairedCount: '2', "
+        "MaxUnhealthyNodeThresholdPercentage: '20', NodeRepairConfigOverrides: "
+        "[{NodeMonitoringCondition: X, MinRepairWaitTimeMins: '5'}]}"
+    )
+    said = convert("eks", text)
+    assert "for: 5m" in said
+    assert "maxUnavailable: 2" in said
+    assert "percent: 20" in said
 
 
 @given(condition=st.text(max_size=40), reason=st.text(max_size=40))

@@ -154,6 +154,14 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"emergency": True, "windows": [{"days": ["Sat"]}]},
         {"windows": [{"days": ["Sat"]}]},
     ),
+    "unreached-pods": (
+        {"steps": [CORDON, {"drain": {"pods": [{"skip": {}}]}}]},
+        {"steps": [CORDON, {"drain": {"pods": [{"namespaces": ["a"], "skip": {}}]}}]},
+    ),
+    "unproven-return": (
+        {"steps": [CORDON, {"job": {"template": "a"}, "onFailure": "continue"}, {"uncordon": {}}]},
+        {"steps": [CORDON, {"job": {"template": "a"}}, {"uncordon": {}}]},
+    ),
     "kept-for-good": ({"recover": {"when": "never"}}, {"recover": {"when": "manual"}}),
     "unbounded-budget": (budget("51%"), budget("50%")),
     "empty-budget": (budget(0), budget(1)),
@@ -386,6 +394,21 @@ def test_a_node_that_was_given_back_is_neither_closed_nor_empty(
 ) -> None:
     asked = {"drain-without-cordon", "job-without-drain"}
     assert set(found(policy(steps=[LOG, *steps]))) & asked == rules
+
+
+@pytest.mark.parametrize(
+    ("rules", "at"),
+    [
+        ([{"evict": {}}, {"namespaces": ["a"], "skip": {}}], 1),
+        ([{"namespaces": ["*"], "skip": {}}, {"evict": {}}], 0),
+        ([{"namespaces": ["a"], "skip": {}}, {"deleteAfter": {"timeout": "5m"}}], None),
+        ([{"selector": {"matchLabels": {"a": "b"}}, "skip": {}}, {"skip": {}}], None),
+    ],
+)
+def test_pod_rules_are_reached(rules: list[dict[str, Any]], at: int | None) -> None:
+    one = policy(steps=[CORDON, LOG, {"drain": {"pods": rules}}])
+    hits = [hit.at[-1] for hit in lint([one]) if hit.rule.id == "unreached-pods"]
+    assert hits == ([] if at is None else [at])
 
 
 def test_a_query_that_clears_itself_never_clears() -> None:

@@ -13,6 +13,8 @@ from remediator.policy.keys import closest
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
+from remediator.policy.quantities import format_duration
+from remediator.policy.steps import OnFailure
 
 
 Mention = tuple[Location, str]
@@ -34,6 +36,23 @@ def _channels(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     if context.cluster is not None:
         known = (LOG, *context.cluster.channels)
         yield from _unknown(channels_of(policy), known, "channel", "channels")
+
+
+def _waits(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    """Yield the notify steps that run out of time while their channel waits for a storm."""
+    channels = {} if context.cluster is None else context.cluster.channels
+    for index, step in enumerate(policy.spec.steps):
+        if step.notify is None or step.after_failure is OnFailure.CONTINUE:
+            continue
+        for at, name in enumerate(step.notify.to):
+            wait = channels[name].group_wait if name in channels else 0.0
+            if wait and step.limit <= wait:
+                limit, waits = format_duration(step.limit), format_duration(wait)
+                yield Hit(
+                    ("spec", "steps", index, "notify", "to", at),
+                    f"{name} waits {waits} for alike messages, and the step ends after {limit}",
+                    f"write a timeout of more than {waits}, or groupWait: 0s at the channel",
+                )
 
 
 def _templates(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
@@ -145,6 +164,15 @@ RULES: Final = (
         "The message would go nowhere.",
         "Add the channel, or name another.",
         _channels,
+    ),
+    Rule(
+        "late-channel",
+        Severity.ERROR,
+        "A `notify` step that waits for its message, and a channel whose `groupWait` is not "
+        "shorter than the step's `timeout`. Asked only with `--config`.",
+        "The step runs out of time before the message is sent.",
+        "Give the step more time, or the channel no `groupWait`.",
+        _waits,
     ),
     Rule(
         "unknown-template",

@@ -173,6 +173,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "odd-duration": ({"recover": {"for": "600h"}}, {"recover": {"for": "24h"}}),
     "many-attempts": ({"limits": {"maxAttempts": 50}}, {"limits": {"maxAttempts": 3}}),
     "unknown-channel": ({"steps": [CORDON, {"notify": {"to": ["oncal"]}}]}, {}),
+    "late-channel": (
+        {"steps": [CORDON, {"notify": {"to": ["slow"]}, "onFailure": "hold", "timeout": "30s"}]},
+        {"steps": [CORDON, {"notify": {"to": ["slow"]}, "onFailure": "hold", "timeout": "31s"}]},
+    ),
     "unknown-template": (
         {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-rset"}}]},
         {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reset"}}]},
@@ -197,7 +201,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 CLUSTER = ClusterSpec.model_validate(
     {
-        "channels": {"oncall": {"log": {}}},
+        "channels": {"oncall": {"log": {}}, "slow": {"log": {}, "groupWait": "30s"}},
         "templates": {"gpu-reset": {"file": "gpu-reset.yaml"}},
         "alertmanagers": [
             {"name": "main", "urls": ["http://a:9093"], "watchdog": {}},

@@ -74,6 +74,16 @@ _BOUNDS: Final = {
     "string_too_short": ("min_length", "this text is empty", "write at least {} character"),
     "too_short": ("min_length", "this list is empty", "it needs at least {} entry"),
 }
+_IMPLIED: Final = (
+    ("this one has none", "write one of them"),
+    ("; this one has ", "keep one here, and write the other as an entry of its own"),
+    ("exactly one of", "write one of them, and no other"),
+    ("at least one of", "write one of them"),
+    ("belong together", "write both, or neither"),
+    ("onFailure is hold or escalate", "write onFailure: hold, or leave it out"),
+    ("is read by gpu-remediator itself", "write a key of your own"),
+)
+"""Phrases of the models' sentences, which are those of the CRDs, too; the first one counts."""
 _SHOWN: Final = 60
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*|[0-9]+[a-z%/][0-9a-z/]*")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -91,12 +101,17 @@ def advice(error: ErrorDetails) -> tuple[str, str]:
         return f"{_show(value)} is not valid here", f"write {_in_form(pattern, value)}"
     if kind == "value_error":
         message, _, fix = str(context.get("error", error["msg"])).partition(": write ")
-        return message, f"write {fix}" if fix else ""
+        return message, f"write {fix}" if fix else _implied(message)
     if kind in _BOUNDS:
         key, message, fix = _BOUNDS[kind]
         shown = _show(value) if message.startswith(" ") else ""
         return f"{shown}{message}", fix.format(context.get(key))
     return error["msg"][:1].lower() + error["msg"][1:], ""
+
+
+def _implied(message: str) -> str:
+    """Say what to do about a sentence that only says what is wrong."""
+    return next((fix for phrase, fix in _IMPLIED if phrase in message), "")
 
 
 def _in_form(pattern: str, value: Any) -> str:

@@ -63,6 +63,24 @@ POLICIES = {
         WHEN + STEPS + '  windows: [{start: "6:00"}]\n',
         'write a time of day in quotes, of two digits each: "06:00"',
     ),
+    "two actions in a step": (
+        WHEN + "  steps: [{cordon: {}, drain: {}}]\n",
+        "keep one here, and write the other as an entry of its own",
+    ),
+    "no action in a step": (WHEN + "  steps: [{timeout: 5m}]\n", "write one of them"),
+    "nothing to ask for": ("  when: [{}]\n" + STEPS, "write one of them"),
+    "codes and how bad they are": (
+        "  when: [{xid: {codes: [79], minSeverity: fatal}}]\n" + STEPS,
+        "write one of them, and no other",
+    ),
+    "to go on without an approval": (
+        WHEN + "  steps: [{approve: {}, onFailure: continue}]\n",
+        "write onFailure: hold, or leave it out",
+    ),
+    "a label of ours": (
+        WHEN + "  steps: [{label: {set: {gpu-remediator.io/mode: x}}}]\n",
+        "write a key of your own",
+    ),
     "minutes in words": (WHEN + STEPS + "  recover: {for: 10min}\n", "write 10m"),
     "an hour in words": (WHEN + STEPS + "  recover: {for: 1 Hour}\n", "write 1h"),
     "weeks": (
@@ -113,6 +131,14 @@ CONFIGS = {
     "an address for its channel": (
         "  channels: {ops: {webhook: 'https://example.com/x'}}\n",
         'write {url: "https://example.com/x"}',
+    ),
+    "a token without its channel": (
+        "  channels: {ops: {slack: {tokenFile: /t}}}\n",
+        "write both, or neither",
+    ),
+    "a channel of two kinds": (
+        "  channels: {ops: {log: {}, apprise: {urlFile: x}}}\n",
+        "write one of them, and no other",
     ),
     "a key of a template": ("  templates: {reset: {path: a.yaml}}\n", "keys here: file"),
     "a file for its template": ("  templates: {reset: a.yaml}\n", "write {file: a.yaml}"),

@@ -288,6 +288,7 @@ def test_whose_taint_from_before_goes_begins_at_that_taint_and_from_now() -> Non
     bench.change(taints=(OURS,))
     decision = bench.one(seconds=5.0)
     assert decision.holds == (Hold("a", "order", "waits for its turn"),)
+    assert decision.next_look == bench.now + 1.0
     assert (bench.session().holds[0].step, bench.session().holds[0].step_since) == (2, bench.now)
     bench.one()
     session = bench.session()

@@ -82,6 +82,14 @@ def test_a_cordon_that_somebody_made_costs_nothing_and_none_is_asked_for_it() ->
     assert bench.session().added == Added()
 
 
+def test_a_cordon_that_somebody_made_uses_up_no_rate() -> None:
+    wide = [{"maxUnavailable": "100%", "per": "cluster"}]
+    bench = Bench(rule("a", CORDON), guards=ledger(budgets=wide, rates={"cordon": "1/10m"}))
+    bench.see(node("n1", faults=(xid(),), unschedulable=True), node("n2", faults=(xid(),)))
+    bench.decide()
+    assert bench.cordoned("n2")
+
+
 def test_a_cordon_that_somebody_made_meanwhile_is_theirs_until_they_take_it_away() -> None:
     bench = begun(rule("a", WAIT, CORDON))
     bench.change(unschedulable=True)

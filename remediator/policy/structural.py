@@ -98,6 +98,12 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
             "failOn is looked at while the step waits: write waitFor beside it, or leave it out",
         ),
     ),
+    "ConditionClause": (
+        Rule(
+            "!has(self.clearFor) || has(self.__for__)",
+            "clearFor says when `for` begins anew: write `for`, too",
+        ),
+    ),
     "Wait": (
         Rule(
             "has(self.condition) != has(self.__for__)", "wait takes exactly one of: condition, for"

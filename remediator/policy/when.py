@@ -52,6 +52,8 @@ LabelName = Annotated[str, Field(pattern=LABEL_NAME_PATTERN)]
 class ConditionClause(Model):
     """A node condition, of any writer, that has had a status for some time."""
 
+    model_config = schema_keywords(dependentRequired={"clearFor": ["for"]})
+
     type: str = Field(
         min_length=1,
         max_length=316,

@@ -74,6 +74,10 @@ REFUSED: dict[str, tuple[Json, str]] = {
         {"steps": [{"create": {"template": "x", "failOn": {"type": "Failed"}}}]},
         "failOn is looked at while the step waits",
     ),
+    "clearFor alone": (
+        {"when": [{"condition": {"type": "Hot", "clearFor": "1m"}}]},
+        "clearFor says when `for` begins anew",
+    ),
     "wait for nothing": ({"steps": [{"wait": {}}]}, "exactly one of: condition, for"),
     "approve and go on": (
         {"steps": [{"approve": {}, "onFailure": "continue"}]},

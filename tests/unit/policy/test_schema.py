@@ -111,6 +111,7 @@ REFUSED = [
     f"spec: {{when: [{{xid: {{codes: [0]}}}}], {STEPS}}}",
     f"spec: {{when: [{{xid: {{codes: ['79']}}}}], {STEPS}}}",
     f"spec: {{when: [{{condition: {{type: Ready, status: true}}}}], {STEPS}}}",
+    f"spec: {{when: [{{condition: {{type: Hot, clearFor: 1m}}}}], {STEPS}}}",
 ]
 ACCEPTED = [
     f"spec: {{{WHEN}, {STEPS}}}",

@@ -112,6 +112,21 @@ async def test_leader_whose_renewals_arrive_unconfirmed_stops_all_the_same(
     await eventually(follower.is_fresh)
 
 
+@pytest.mark.parametrize("timings", [LONG])
+async def test_one_renewal_that_arrives_unconfirmed_costs_nothing(
+    pair: Pair, proxy: FaultProxy, eventually: Eventually
+) -> None:
+    leader, task, _, _ = pair
+    lost = proxy.add(Drop(forwarded=True), method="PATCH", path="/leases", times=1)
+    await eventually(lambda: lost.seen == 1)
+    seen = proxy.count("PATCH", "/leases")
+    await eventually(lambda: proxy.count("PATCH", "/leases") > seen + 2)
+
+    assert leader.is_fresh()
+    assert not task.done()
+    assert leader.transitions == 0
+
+
 @pytest.mark.parametrize("timings", [LONG])  # only a release explains a change
 async def test_orderly_end_hands_over(pair: Pair, cluster: Cluster, eventually: Eventually) -> None:
     _, task, follower, _ = pair

@@ -87,6 +87,7 @@ def test_the_end_of_a_session_waits_too_and_nobody_is_told_before_it_is_true() -
     decision = bench.one()
     assert patch_of(decision) is None
     assert decision.holds == (Hold("bus", "pause", "every write is paused by ann"),)
+    assert decision.ended is None, "for the record, either"
     assert not bench.sent
     bench.ledger.pause = None
     bench.one(seconds=1.0)
@@ -111,6 +112,29 @@ def three(**second: Any) -> tuple[RemediationPolicy, ...]:
         policy("b", when=[{"xid": {"codes": [48]}}], steps=[TELL]),
         policy("c", when=[{"xid": {"codes": [63]}}], **second),
     )
+
+
+def test_a_policy_that_may_not_let_go_yet_has_not() -> None:
+    bench = Bench(*three())
+    bench.see(node(faults=(xid(), xid(48))))
+    bench.one()
+    paused(bench)
+    bench.now += 1.0
+    bench.fault(xid(48))
+    decision = bench.one()
+    assert (decision.left, len(bench.session().holds)) == ((), 2)
+    bench.ledger.pause = None
+    assert [one.policy for one in bench.one(seconds=1.0).left] == ["a"]
+
+
+def test_a_decision_says_what_matched_how_far_it_is_and_what_comes_by_itself() -> None:
+    bench = cordoned({"wait": {"for": "1m"}}, TELL)
+    decision = bench.one(seconds=1.0)
+    assert (decision.matched, decision.reasons) == (("bus",), ("Xid 79 on 0000:9b:00.0",))
+    assert decision.steps == ("bus: 2/3 wait",)
+    assert [(one.policy, one.at) for one in decision.dues] == [("bus", START + 60.0)]
+    assert decision.next_look == START + 60.0
+    assert decision.failed == ()
 
 
 def test_what_is_undone_and_what_a_step_changes_are_told_apart_in_one_patch() -> None:

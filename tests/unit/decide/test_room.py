@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from remediator.decide.decision import Outcome
+from remediator.decide.decision import Hold, Outcome, PatchNode
 from remediator.decide.progress import tries
 from remediator.decide.requests import Request, Verb
 from remediator.decide.room import KEPT_RESULTS, MAX_WRITTEN, cut, fitted, fitted_history, too_long
@@ -45,6 +45,30 @@ def test_a_session_takes_no_more_policies_than_it_can_say() -> None:
         made.fault()
         made.decide()
     assert not made.cordoned()
+
+
+def test_a_session_that_would_be_too_long_is_not_written_and_that_is_said() -> None:
+    """Rather nothing more is done than that the node freezes."""
+    long = {"notify": {"to": ["log"], "message": '"' * 1990}}
+    given = [policy(f"p{at:02}", steps=[{"cordon": {}}, long]) for at in range(20)]
+    made = Bench(*given)
+    made.see(node(faults=(xid(),)))
+    made.one()
+    session = made.session()
+    (first, *_) = session.holds
+    holds = tuple(replace(first, policy=one.name) for one in given)
+    made.change(session=replace(session, holds=holds))
+    known = made.session()
+    assert too_long(fitted(known))
+    made.sent.clear()
+    made.now += 1.0
+    made.fault(xid(), xid(pci="0000:1b:00.0"))
+    decision = made.one()
+    assert made.session() is known
+    assert not [one for one in decision.effects if isinstance(one, PatchNode)]
+    why = "it would be longer than what we read again"
+    assert decision.holds[-1] == Hold("p00", "session", why)
+    assert made.cordoned()
 
 
 JOB = {"job": {"template": "reset", "maxAttempts": 2}, "timeout": "10m"}

@@ -53,12 +53,13 @@ class Scope(NamedTuple):
 class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must survive a restart: starts within their windows, open breakers, dropped nodes.
 
-    By policy and node, ``recent`` are new matches: a controller that is restarted in a storm
-    must not count from nothing. By ``policy uid``, ``suspended`` is
-    the work that is.
+    ``lost``: when the memory of starts was. By policy and node, ``recent`` are new matches: a
+    controller that is restarted in a storm must not count from nothing. By ``policy uid``,
+    ``suspended`` is the work that is.
     """
 
     version: int = 1
+    lost: float | None = None
     starts: dict[str, tuple[float, ...]] = {}
     """Times of starts by ``action pool policy`` (policy empty: the cluster's rate)."""
     breakers: dict[str, OpenBreaker] = {}
@@ -69,7 +70,7 @@ class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def of_breakers(self) -> LedgerState:
         """What breakers remember alone."""
-        return msgspec.structs.replace(self, starts={}, suspended={})
+        return msgspec.structs.replace(self, lost=None, starts={}, suspended={})
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -319,6 +320,7 @@ class Ledger:
     def state(self) -> LedgerState:
         """Return what must survive a restart."""
         return LedgerState(
+            lost=self._starts.lost,
             starts=self.starts,
             breakers=dict(self.breakers),
             dropped={source: tuple(sorted(uids)) for source, uids in self.dropped.items() if uids},
@@ -330,6 +332,7 @@ class Ledger:
 
     def restore(self, state: LedgerState) -> None:
         """Take over what an earlier controller remembered."""
+        self._starts.lost = state.lost
         self._starts.restore(state.starts)
         self.breakers.update(state.breakers)
         self.dropped.update({source: set(uids) for source, uids in state.dropped.items()})

@@ -32,10 +32,14 @@ class Starts:
     def __init__(self) -> None:
         self._known: defaultdict[tuple[str, str, str], deque[Start]]
         self._known = defaultdict(partial(deque, maxlen=MAX_STARTS))
+        self.lost: float | None = None
+        """When the memory of starts was lost: there may have been as many as the rate allows."""
         self._changed = False
 
     def room(self, action: str, pool: str, owner: str, rate: Rate, now: float) -> float | None:
         """Return None if one more start is within the rate, else when it will be."""
+        if self.lost is not None and now < self.lost + rate.seconds:
+            return self.lost + rate.seconds
         starts = self._known.get((action, pool, owner))
         if starts is None:
             return None

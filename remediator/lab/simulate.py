@@ -111,7 +111,7 @@ def simulate(
             alerts=tuple(map(_by_its_start, sightings.alerts.get(name, ()))),
             queries=sightings.queries.get(name, {}),
         )
-    _remember(lab, loaded, now)
+    restore(lab.real.ledger, loaded, dry_run=lab.virtual.ledger, now=now)
     before = {name: facts for name in known if (facts := lab.facts(name)) is not None}
     alerts = tuple(map(_by_its_start, sightings.around.alerts))
     lab.set_around(replace(sightings.around, alerts=alerts))
@@ -119,19 +119,6 @@ def simulate(
     around = lab.around
     lab.run(now)
     return Simulated(lab, before, tuple(_rows(lab)), tuple(_budgets(lab)), around)
-
-
-def _remember(lab: Lab, loaded: Loaded, now: float) -> None:
-    """Give the guards their memory, as a controller does that takes over."""
-    policies = (one.policy for one in lab.policies.active.values())
-    restore(
-        lab.real.ledger,
-        loaded,
-        dry_run=lab.virtual.ledger,
-        pools={facts.pool for facts in lab.fleet.all()},
-        rates=[("", lab.cluster.rates), *((one.name, one.spec.limits.rate) for one in policies)],
-        now=now,
-    )
 
 
 def _aged(facts: NodeFacts, node: Node | None, now: float) -> NodeFacts:

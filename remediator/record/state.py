@@ -19,7 +19,7 @@ under another key, and people are told by log, status and metric.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
@@ -30,7 +30,6 @@ from remediator.decide.ledger import Ledger, LedgerState
 from remediator.decide.storms import Recent
 from remediator.kube.backoff import Backoff
 from remediator.kube.errors import Transient
-from remediator.policy.model import RATED, Rates
 from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
 
 
@@ -215,23 +214,13 @@ def _dry_run_of(data: Mapping[str, str]) -> LedgerState | None:
     return loaded.state
 
 
-def restore(
-    ledger: Ledger,
-    loaded: Loaded,
-    *,
-    pools: Iterable[str],
-    rates: Iterable[tuple[str, Rates]],
-    now: float,
-    dry_run: Ledger | None = None,
-) -> None:
+def restore(ledger: Ledger, loaded: Loaded, *, now: float, dry_run: Ledger | None = None) -> None:
     """Give the ledger its memory back, or, if that is unknown, count every rate as used up.
 
     Args:
         ledger: empty, of the real world.
         dry_run: empty, of the other one.
         loaded: from `LedgerMemory.load`.
-        pools: names of all pools ("" is that of nodes without the label).
-        rates: owner and rates: ("", the cluster's), (policy name, its own), ...
         now: epoch seconds.
     """
     if dry_run is not None and loaded.dry_run is not None:
@@ -239,7 +228,7 @@ def restore(
     if loaded.state is not None:
         ledger.restore(not_after(loaded.state, now))
     elif loaded.problem:
-        ledger.restore(used_up(pools=pools, rates=rates, now=now))
+        ledger.restore(LedgerState(lost=now))
 
 
 def not_after(state: LedgerState, now: float) -> LedgerState:
@@ -249,21 +238,8 @@ def not_after(state: LedgerState, now: float) -> LedgerState:
         policy: {uid: one._replace(at=min(one.at, now)) for uid, one in nodes.items()}
         for policy, nodes in state.recent.items()
     }
-    return msgspec.structs.replace(state, starts=starts, recent=recent)
-
-
-def used_up(*, pools: Iterable[str], rates: Iterable[tuple[str, Rates]], now: float) -> LedgerState:
-    """Return a state in which no rate has room until its window has passed."""
-    names = tuple(pools)
-    return LedgerState(
-        starts={
-            f"{action} {pool} {owner}": (now,) * rate.starts
-            for owner, own in rates
-            for action in RATED
-            if (rate := own.of(action)) is not None
-            for pool in names
-        },
-    )
+    lost = None if state.lost is None else min(state.lost, now)
+    return msgspec.structs.replace(state, lost=lost, starts=starts, recent=recent)
 
 
 class _Versioned(msgspec.Struct):

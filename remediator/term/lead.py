@@ -162,26 +162,12 @@ class Term:
     async def _remember(self) -> None:
         """Give the guards their memory back."""
         has, loaded = self._has, await self._memory.load()
-        restore(
-            self._real.ledger,
-            loaded,
-            dry_run=self._virtual.ledger,
-            pools={facts.pool for facts in has.fleet.all()},
-            rates=[
-                ("", has.cluster.rates),
-                *(
-                    (name, one.policy.spec.limits.rate)
-                    for name, one in has.watcher.current.policies.items()
-                ),
-            ],
-            now=has.clock.now(),
-        )
+        restore(self._real.ledger, loaded, dry_run=self._virtual.ledger, now=has.clock.now())
         self._memory.keep(self._real.ledger, self._virtual.ledger)
         has.metrics.state_unreadable.set(bool(loaded.problem))
         if loaded.problem:
-            self._view.notes = (
-                f"the saved state of the guards could not be read: {loaded.problem}",
-            )
+            said = f"the saved state of the guards could not be read: {loaded.problem}"
+            self._view.notes = (f"{said}; every rate counts as used up for one window",)
 
     async def _work(self, parts: Parts) -> None:
         has, engine, outbox = self._has, parts.engine, parts.outbox

@@ -238,7 +238,7 @@ def test_a_spoilt_memory_of_the_guards_is_restored_or_counts_as_used_up(
 ) -> None:
     loaded, guards, now = decode_state(text), Ledger(cluster=SPEC, started=START), START + seconds
     assert (loaded.state is None) == bool(loaded.problem)
-    restore(guards, loaded, pools=[""], rates=[("", SPEC.rates)], now=now)
+    restore(guards, loaded, now=now)
     facts = observe(
         None, annotated(**{FAULTS_ANNOTATION: GIVEN[FAULTS_ANNOTATION][0]}), cluster=SPEC, now=now
     ).facts

@@ -22,8 +22,11 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
+from remediator.decide.ledger import Pause
 from remediator.decide.requests import APPROVAL_ANNOTATION, REQUEST_ANNOTATION
 from remediator.decide.session import HISTORY_ANNOTATION, MODE_KEY, SESSION_ANNOTATION
+from remediator.record.control import CONTROL_CONFIGMAP, write_pause
+from remediator.record.state import STATE_CONFIGMAP, STATE_KEY
 from testbed.api import MERGE_PATCH, Json
 from tests.integration.controller.test_cli import account
 
@@ -57,6 +60,7 @@ class Monitoring:
     def __init__(self) -> None:
         self.alerts: list[Json] = []
         self.answers: dict[str, list[str]] = {}
+        self.works = True
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -100,7 +104,7 @@ class Monitoring:
             series = [{"metric": {"node": one}, "value": [time.time(), "1"]} for one in nodes]
             found = {"status": "success", "data": {"resultType": "vector", "result": series}}
         data = json.dumps(found).encode()
-        request.send_response(200)
+        request.send_response(200 if self.works else 503)
         request.send_header("Content-Type", "application/json")
         request.send_header("Content-Length", str(len(data)))
         request.end_headers()
@@ -214,6 +218,7 @@ def world(site: Site, monitoring: Monitoring) -> World:
     polls = {"watchdog": {}, "interval": "1s", "timeout": "5s", "goneAfter": "1s"}
     site.config(
         breaker={"minNodes": 1000},
+        rates=dict.fromkeys(("cordon", "drain", "job"), "1000/1h"),
         alertmanagers=[{"name": "main", "urls": [monitoring.url], **polls}],
         prometheus=[{"name": "prom", "url": monitoring.url}],
     )
@@ -326,6 +331,27 @@ def meanwhile(world: World, cases: dict[str, str]) -> None:
     cluster.set_ready(cases["unready"], "False")
 
 
+def in_trouble(world: World) -> None:
+    """No source answers, the guards' memory is lost, and there are new faults."""
+    world.monitoring.works = False
+    cluster = world.site.cluster
+    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/{STATE_CONFIGMAP}"
+    cluster.api.patch(path, {"data": {STATE_KEY: "{"}}, content_type=MERGE_PATCH)
+    world.case("forgotten", limits=HOUR)
+    world.case("untold", unless=[{"alert": {"name": "Nothing"}}])
+    world.case("blind", when=[{"alert": {"name": "Lost"}}])
+
+
+def paused(world: World) -> None:
+    """Everything is paused, undo as well; a fault comes, and somebody would end a session."""
+    cluster = world.site.cluster
+    pause = write_pause(Pause(by="ann", at=stamp(0), reason="racks move", all=True))
+    body = {"metadata": {"name": CONTROL_CONFIGMAP}, "data": dict(pause)}
+    cluster.api.create(f"/api/v1/namespaces/{cluster.namespace}/configmaps", body)
+    world.case("stopped")
+    ask_for(world, world.nodes[0], "cancel")
+
+
 def heal(world: World, cases: dict[str, str]) -> None:
     for name in ("recovered", "manual", "later", "unready"):
         world.site.says(cases[name])
@@ -352,6 +378,11 @@ def test_what_is_told_is_what_is_done(world: World, run: Callable[..., Replica])
     explained(world)
     run_and_compare(world, run, lambda: heal(world, cases)).stop()
     nothing_left(world)
+    in_trouble(world)
+    run_and_compare(world, run, lambda: heal(world, cases)).stop()
+    nothing_left(world)
+    paused(world)
+    run_and_compare(world, run, lambda: heal(world, cases)).stop()
 
 
 def run_and_compare(

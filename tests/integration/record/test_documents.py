@@ -83,7 +83,7 @@ async def test_the_guards_memory_survives_a_restart(cluster: Cluster, maps: Conf
     await stop(task)
 
     after = ledger()
-    restore(after, await LedgerMemory(configmaps=maps).load(), pools=["a"], rates=(), now=200.0)
+    restore(after, await LedgerMemory(configmaps=maps).load(), now=200.0)
 
     assert after.state() == before.state()
 

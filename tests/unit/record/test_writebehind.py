@@ -16,7 +16,6 @@ from remediator.kube.errors import ApiError, Conflict, NotFound, ServerError
 from remediator.kube.lease import NotLeading
 from remediator.kube.objects import ConfigMap
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.model import Rates
 from remediator.policy.quantities import Rate
 from remediator.record.publish import StatusPublisher
 from remediator.record.state import (
@@ -232,9 +231,6 @@ def make_ledger() -> Ledger:
     return Ledger(cluster=ClusterSpec(), started=0.0)
 
 
-RATES = (("", Rates(cordon=Rate(3, 600.0))), ("bus", Rates()))
-
-
 async def test_the_ledgers_memory_survives_a_restart() -> None:
     maps, before = FakeConfigMaps(), make_ledger()
     memory = LedgerMemory(configmaps=maps)
@@ -250,7 +246,7 @@ async def test_the_ledgers_memory_survives_a_restart() -> None:
     assert len(maps.writes) == 1
 
     after = make_ledger()
-    restore(after, await LedgerMemory(configmaps=maps).load(), pools=[""], rates=RATES, now=200.0)
+    restore(after, await LedgerMemory(configmaps=maps).load(), now=200.0)
 
     assert after.state() == before.state()
 
@@ -267,7 +263,7 @@ async def test_the_breakers_of_dry_run_survive_a_restart_its_rates_do_not() -> N
 
     after, virtual = make_ledger(), make_ledger()
     loaded = await LedgerMemory(configmaps=maps).load()
-    restore(after, loaded, dry_run=virtual, pools=[""], rates=RATES, now=200.0)
+    restore(after, loaded, dry_run=virtual, now=200.0)
     assert after.breakers == {}
     assert virtual.breakers == dry_run.breakers
     assert virtual.state().starts == {}
@@ -277,7 +273,7 @@ async def test_an_unreadable_state_of_dry_run_stops_nobody() -> None:
     maps, before = FakeConfigMaps({STATE_KEY: "{}", DRY_RUN_KEY: "{damaged"}), make_ledger()
     loaded = await LedgerMemory(configmaps=maps).load()
     assert (loaded.problem, loaded.dry_run) == ("", None)
-    restore(before, loaded, dry_run=make_ledger(), pools=[""], rates=RATES, now=200.0)
+    restore(before, loaded, dry_run=make_ledger(), now=200.0)
     assert before.room("cordon", "", "", Rate(3, 600.0), 200.0) is None
 
 
@@ -326,7 +322,7 @@ async def test_what_dry_run_remembered_goes_out_of_a_document_that_is_full(
 async def test_counts_of_a_clock_that_ran_ahead_are_of_now() -> None:
     before, after = make_ledger(), make_ledger()
     before.storms.count(before.storms.watch("bus", 0.0), "u", Recent(1e12, ("agents/all",)))
-    restore(after, Loaded(before.state()), pools=[""], rates=RATES, now=1000.0)
+    restore(after, Loaded(before.state()), now=1000.0)
     assert after.storms.watch("bus", 0.0).recent == {"u": Recent(1000.0, ("agents/all",))}
 
 
@@ -338,7 +334,7 @@ async def test_an_unreadable_state_is_kept_and_rates_count_as_used_up_for_one_wi
     memory = LedgerMemory(configmaps=maps)
     loaded = await memory.load()
     assert loaded.problem
-    restore(ledger, loaded, pools=["", "a"], rates=RATES, now=1000.0)
+    restore(ledger, loaded, now=1000.0)
     memory.keep(ledger)
     async with running(memory):
         await asyncio.sleep(2)
@@ -350,11 +346,17 @@ async def test_an_unreadable_state_is_kept_and_rates_count_as_used_up_for_one_wi
     for pool in ("", "a"):
         assert ledger.room("cordon", pool, "", rate, 1001.0) == 1600.0
         assert ledger.room("cordon", pool, "", rate, 1600.5) is None
+    assert ledger.room("job", "new", "young", Rate(1, 60.0), 1001.0) == 1060.0
+    assert len(maps.data[STATE_KEY]) < 100, "however many rates and pools there are"
+
+    again = make_ledger()  # another controller takes over within that window
+    restore(again, await LedgerMemory(configmaps=maps).load(), now=1200.0)
+    assert again.room("cordon", "a", "", rate, 1201.0) == 1600.0
 
 
 async def test_no_state_at_all_means_that_nothing_was_started() -> None:
     ledger = make_ledger()
-    restore(ledger, Loaded(None), pools=[""], rates=RATES, now=1000.0)
+    restore(ledger, Loaded(None), now=1000.0)
 
     assert ledger.room("cordon", "", "", Rate(3, 600.0), 1000.0) is None
 
@@ -364,7 +366,7 @@ async def test_starts_of_a_clock_that_ran_ahead_do_not_block_for_ever() -> None:
     for _ in range(3):
         ledger.start("cordon", "", ("",), "u", 1e12)
     restored = make_ledger()
-    restore(restored, Loaded(ledger.state()), pools=[""], rates=RATES, now=1000.0)
+    restore(restored, Loaded(ledger.state()), now=1000.0)
 
     assert restored.room("cordon", "", "", Rate(3, 600.0), 1000.0) == 1600.0
     assert maps.writes == []

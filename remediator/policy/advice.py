@@ -81,6 +81,8 @@ _IMPLIED: Final = (
     ("at least one of", "write one of them"),
     ("belong together", "write both, or neither"),
     ("onFailure is hold or escalate", "write onFailure: hold, or leave it out"),
+    ("before it begins on", "write the later date as until"),
+    ("does not compile", "write it in CEL, as docs/policies/when.md shows"),
     ("is read by gpu-remediator itself", "write a key of your own"),
 )
 """Phrases of the models' sentences, which are those of the CRDs, too; the first one counts."""

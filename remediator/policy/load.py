@@ -285,7 +285,15 @@ def _documents(data: bytes, file: str) -> list[Document]:
         ) from error
     documents = [one for one in read_documents(text, file=file) if not _empty(one)]
     if not documents:
-        raise PolicyError([Problem(file=file, message="the file holds no document")])
+        raise PolicyError(
+            [
+                Problem(
+                    file=file,
+                    message="the file holds no document",
+                    fix="write one, or remove the file",
+                )
+            ]
+        )
     return documents
 
 

@@ -77,6 +77,14 @@ POLICIES = {
         WHEN + "  steps: [{approve: {}, onFailure: continue}]\n",
         "write onFailure: hold, or leave it out",
     ),
+    "dates that are the wrong way round": (
+        WHEN + STEPS + '  windows: [{from: "2026-12-24", until: "2026-11-01"}]\n',
+        "write the later date as until",
+    ),
+    "an expression that is none": (
+        "  when: [{xid: {codes: [79]}, cel: 'pool = 1'}]\n" + STEPS,
+        "write it in CEL, as docs/policies/when.md shows",
+    ),
     "a label of ours": (
         WHEN + "  steps: [{label: {set: {gpu-remediator.io/mode: x}}}]\n",
         "write a key of your own",

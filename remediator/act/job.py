@@ -201,8 +201,9 @@ def job_of(template: Json, work: Work, *, template_name: str, seconds: float, ho
     inner = _mapping(pod, "spec", template_name)
     if not inner.get("containers"):
         raise TemplateError(f"template {template_name} has no containers")
-    metadata = dict(pod.get("metadata") or {})
-    metadata["labels"] = {**(metadata.get("labels") or {}), **labels_of(work, name)}
+    metadata = _optional(pod, "metadata", template_name)
+    labels = _optional(metadata, "labels", template_name)
+    metadata["labels"] = {**labels, **labels_of(work, name)}
     for key in _NOT_OF_THE_POD:
         inner.pop(key, None)
     inner |= {
@@ -272,6 +273,13 @@ def tail(text: str, limit: int = 250) -> str:
     """Return the end of a log in one line."""
     joined = " | ".join(line.strip() for line in text.splitlines() if line.strip())
     return joined if len(joined) <= limit else f"...{joined[-limit:]}"
+
+
+def _optional(value: Json, key: str, template: str) -> dict[str, Any]:
+    found = value.get(key) or {}
+    if not isinstance(found, dict):
+        raise TemplateError(f"template {template}: {key} of its pods is no mapping")
+    return dict(found)
 
 
 def _mapping(value: Json, key: str, template: str) -> dict[str, Any]:

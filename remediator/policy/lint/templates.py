@@ -113,6 +113,10 @@ def why_no_job(template: Mapping[str, Any]) -> str:
         return f"it is a {kind[1]} of {kind[0]}, and no Job of batch/v1"
     if not _at(template, ("spec", "template", "spec", "containers")):
         return "it has no containers under spec.template.spec"
+    metadata = _at(template, ("spec", "template", "metadata")) or {}
+    labels = metadata.get("labels") or {} if isinstance(metadata, dict) else {}
+    if not isinstance(metadata, dict) or not isinstance(labels, dict):
+        return "spec.template.metadata, or its labels, is no mapping"
     return ""
 
 

@@ -115,6 +115,10 @@ def test_the_name_is_the_same_for_the_same_attempt_only() -> None:
         ({"spec": None}, "has no spec"),
         ({"spec": {"template": {}}}, "has no spec"),
         ({"spec": {"template": {"spec": {}}}}, "has no containers"),
+        (
+            {"spec": {"template": {"spec": {"containers": [{}]}, "metadata": "x"}}},
+            "metadata of its pods is no mapping",
+        ),
     ],
 )
 def test_what_is_no_job_says_why(change: dict[str, Any], why: str) -> None:

@@ -110,6 +110,8 @@ NO_JOBS: list[dict[str, Any]] = [
     job(pod={"containers": []}),
     job({"template": {}}),
     job({"template": []}),
+    job({"template": {"spec": {"containers": [{"name": "a"}]}, "metadata": ["x"]}}),
+    job({"template": {"spec": {"containers": [{"name": "a"}]}, "metadata": {"labels": "x"}}}),
 ]
 
 

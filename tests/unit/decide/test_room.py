@@ -230,3 +230,24 @@ def test_a_history_shortens_why_and_what_it_owes_only_as_far_as_it_must(
     assert found.owed[0].text == "u" * told + "..."
     assert found.last == "z" * 447 + "..."
     assert fitted_history(found) == found
+
+
+def test_what_is_written_is_shortened_first_and_what_is_not_written_stays_as_it_is() -> None:
+    count = first_too_long() * 3 // 2
+    made = Bench(*(policy(f"p{at}") for at in range(count)))
+    made.see(node(faults=(xid(),)))
+    made.one()
+    holds = tuple(
+        replace(one, results=tuple(replace(tried, step=0) for tried in one.results))
+        for one in session_of(count).holds
+    )
+    made.change(session=replace(made.session(), holds=holds))
+    known = made.session()
+    assert made.one().effects == (), "nothing changed"
+    made.now += 1.0
+    made.fault(xid(), xid(pci="0000:1b:00.0"))
+    made.one()
+    written = made.session()
+    assert written != known
+    assert len(encode(written)) <= MAX_WRITTEN < len(encode(known))
+    assert {one.note for hold in written.holds for one in hold.results} == {"x" * 77 + "..."}

@@ -22,7 +22,8 @@ from remediator.decide.decision import (
     WriteEvent,
 )
 from remediator.decide.facts import NodeFacts
-from remediator.decide.session import HoldState, Result, Session, StepResult
+from remediator.decide.session import HoldState, PolicyHold, Result, Session, StepResult
+from remediator.policy.plan import parse_plan
 
 
 class What(StrEnum):
@@ -205,6 +206,7 @@ class Timeline:
 
 
 _Change = tuple[What, str, str, str, str]
+_CORDON: Final = "cordon"
 UNDO_OF: Final = {"cordon": "uncordon", "taint": "untaint"}
 
 
@@ -213,25 +215,47 @@ def _changes(patch: PatchNode, before: NodeFacts) -> Iterator[_Change]:
     new = old if patch.session is UNSET else patch.session
     if isinstance(new, Session) and old is None:
         yield What.BEGUN, "", patch.policy, "", new.id
+    by_steps: set[str] = set()
     if isinstance(new, Session):
         yield from _steps(old, new)
-    if patch.unschedulable is False:
+        by_steps = {taken for hold, one in _newly(old, new) if (taken := _taken_back(hold, one))}
+    if patch.unschedulable is False and _CORDON not in by_steps:
         yield What.UNDONE, "uncordon", patch.policy, "", patch.why
     for taint in patch.untaint:
-        yield What.UNDONE, "untaint", patch.policy, "", f"{taint.key}:{taint.effect}"
+        said = f"{taint.key}:{taint.effect}"
+        if said not in by_steps:
+            yield What.UNDONE, "untaint", patch.policy, "", said
     if old is not None and new is None:
         yield What.ENDED, patch.action, patch.policy, "", patch.why
 
 
 def _steps(old: Session | None, new: Session) -> Iterator[_Change]:
     """Yield the steps that ended between two versions of a session."""
+    ended = list(_newly(old, new))
     for hold in new.holds:
         was = old.hold(hold.policy) if old is not None else None
-        known = {_ended(one) for one in was.results} if was is not None else ()
-        for one in (one for one in hold.results if _ended(one) not in known):
+        for one in (one for its, one in ended if its is hold):
             yield What.STEP, one.action, hold.policy, one.result.value, one.note
         if hold.state is HoldState.ESCALATED and (was is None or was.state is not hold.state):
             yield What.ESCALATED, "", hold.policy, "", "automation has ended: people are needed"
+
+
+def _newly(old: Session | None, new: Session) -> Iterator[tuple[PolicyHold, StepResult]]:
+    """Yield what ended between two versions of a session, each with its hold."""
+    for hold in new.holds:
+        was = old.hold(hold.policy) if old is not None else None
+        known = {_ended(one) for one in was.results} if was is not None else ()
+        yield from ((hold, one) for one in hold.results if _ended(one) not in known)
+
+
+def _taken_back(hold: PolicyHold, one: StepResult) -> str:
+    """Name what a step took away from the node; "" if it is none such. It is told as that step."""
+    if one.result is not Result.DONE or one.note:  # a note says why there was nothing to take
+        return ""
+    step = parse_plan(hold.plan).steps[one.step]
+    if step.untaint is not None:
+        return f"{step.untaint.key}:{step.untaint.effect}"
+    return _CORDON if step.uncordon is not None else ""
 
 
 def _ended(one: StepResult) -> StepResult:

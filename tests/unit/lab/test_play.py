@@ -239,6 +239,22 @@ PASSING: dict[str, tuple[str, str]] = {
           expect: {steps: [{step: cordon, at: 10m}]}
         """,
     ),
+    "what a step takes back is counted once": (
+        (
+            "when: [{xid: {codes: [79]}}]\n"
+            "  steps: [{cordon: {}}, {taint: {}}, {wait: {for: 1m}}, {uncordon: {}}, {untaint: {}}]"
+        ),
+        """
+        - name: t
+          timeline:
+            - {at: 5m, xid: {code: 79}}
+            - {at: 10m, clear: {}}
+          expect:
+            steps:
+              - {step: uncordon, at: 6m, count: 1}
+              - {step: untaint, at: 6m, count: 1}
+        """,
+    ),
     "a drain that says so waits for the next window": (
         (
             "when: [{xid: {codes: [79]}}]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -156,12 +157,17 @@ def test_a_text_is_cut_to_what_its_json_may_take_and_no_shorter(
     assert cut(text, limit) == kept
 
 
-def session_of(holds: int, *, results: int = 4, note: int = 400, spent: int = 0) -> Session:
-    """A session of so many policies, whose steps were tried so often, with notes of such length."""
+@cache
+def begun() -> Session:
     made = Bench(policy())
     made.see(node(faults=(xid(),)))
     made.one()
-    session = made.session()
+    return made.session()
+
+
+def session_of(holds: int, *, results: int = 4, note: int = 400, spent: int = 0) -> Session:
+    """A session of so many policies, whose steps were tried so often, with notes of such length."""
+    session = begun()
     tried = tuple(
         StepResult(step=1, action="job", result=Result.FAILED, at=float(at), note="x" * note)
         for at in range(results)

@@ -28,7 +28,6 @@ from remediator.decide.session import HISTORY_ANNOTATION, MODE_KEY, SESSION_ANNO
 from remediator.record.control import CONTROL_CONFIGMAP, write_pause
 from remediator.record.state import STATE_CONFIGMAP, STATE_KEY
 from testbed.api import MERGE_PATCH, Json
-from tests.integration.controller.test_cli import account
 
 
 if TYPE_CHECKING:
@@ -223,7 +222,6 @@ def world(site: Site, monitoring: Monitoring) -> World:
         prometheus=[{"name": "prom", "url": monitoring.url}],
     )
     monitoring.fire("Watchdog")
-    account(site.cluster, "sre")
     return World(site, monitoring)
 
 

@@ -28,6 +28,7 @@ from remediator.record.control import RESET_PREFIX, BreakerReset, write_pause, w
 from tests.integration.controller.test_control import control, guards
 from tests.integration.controller.test_killed import Program, zygote
 from tests.integration.controller.test_remediations import path, record, recorded
+from tests.integration.controller.test_taint import OURS, taints
 
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ POLICIES: dict[int, tuple[str, list[Json], Json]] = {
     ),
     94: ("edited", [{"cordon": {}}, ASK, REACHED], {}),
     95: ("deleted", [{"cordon": {}}, ASK, REACHED], {}),
+    109: ("asks-first", [ASK, {"cordon": {}}, {"taint": {}}], {}),
+    110: ("marks", [{"cordon": {}}, {"taint": {}}, {"label": {"set": {NOTE: "bad"}}}], {}),
     119: ("renamed", [{"cordon": {}}, ASK, REACHED], {}),
 }
 
@@ -96,14 +99,14 @@ def asks(site: Site, verb: Verb, node: str) -> None:
     site.cluster.annotate(node, {REQUEST_ANNOTATION: encode(request)})
 
 
-def approve(site: Site, node: str, *, lasts: float = 3600.0) -> None:
+def approve(site: Site, node: str, *, step: int = 1, lasts: float = 3600.0) -> None:
     session = site.session(node)
     assert session is not None
     expires = datetime.now(tz=UTC) + timedelta(seconds=lasts)
     given = Approval(
         session=session["id"],
         policy=session["holds"][0]["policy"],
-        step=1,
+        step=step,
         by="ann",
         at="now",
         expires=expires.isoformat(),
@@ -181,6 +184,36 @@ def approved_and_expired(site: Site) -> Case:
     site.wait(lambda: "approval" in guards(site, node), "it to ask still")
     assert results(site, node) == [("cordon", "done")]
     assert not noted(site, node)
+
+
+def approved_and_done_by_hand(site: Site) -> Case:
+    """What a person did meanwhile is theirs, though our steps were to do it, too."""
+    node = sick(site, 109)
+    site.wait(lambda: hold_of(site, node), "the question")
+    yield
+    site.cluster.cordon(node)
+    site.cluster.patch_node(node, {"spec": {"taints": [OURS]}})
+    approve(site, node, step=0)
+    yield
+    site.wait(lambda: hold_of(site, node).get("state") == "done", "the steps")
+    assert (site.session(node) or {})["added"] == {}
+    gone_by_well(site, node)
+    assert site.cordoned(node)
+    assert OURS in taints(site, node)
+
+
+def relabelled_and_retainted(site: Site) -> Case:
+    node = sick(site, 110)
+    site.wait(lambda: hold_of(site, node).get("state") == "done", "the marks")
+    yield
+    theirs = {**OURS, "value": "theirs"}
+    site.cluster.patch_node(node, {"spec": {"taints": [theirs]}})
+    site.cluster.label(node, {NOTE: "mine"})
+    yield
+    site.wait(lambda: not site.session(node), "the session to be cancelled")
+    assert site.history(node)["waivers"]
+    assert theirs in taints(site, node)
+    assert site.cluster.node(node)["metadata"]["labels"][NOTE] == "mine"
 
 
 def asked_for_too_long(site: Site) -> Case:
@@ -361,6 +394,8 @@ CASES: tuple[Callable[[Site], Case], ...] = (
     uncordoned,
     approved,
     approved_and_expired,
+    approved_and_done_by_hand,
+    relabelled_and_retainted,
     asked_for_too_long,
     waited,
     waited_by_a_clock_that_ran_ahead,

@@ -23,9 +23,15 @@ _NAME_LENGTH = 24
 
 
 def pytest_sessionstart() -> None:
-    """Let SIGTERM end the run by way of the fixtures' clean-up."""
+    """Let SIGTERM end the run by way of the fixtures' clean-up, and SIGINT its programs.
+
+    A shell has what it starts in the background ignore SIGINT, and programs inherit that; tests
+    that end a program as Ctrl-C does would wait for ever.
+    """
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _exit)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:

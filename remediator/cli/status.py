@@ -39,6 +39,7 @@ from remediator.record.status import (
 
 STALE_SECONDS: Final = 2.5 * REFRESH_SECONDS
 _HOUR: Final = 3600.0
+_LAST_DATE: Final = datetime.max.replace(tzinfo=UTC).timestamp() - 1.0
 _TITLES: Final = ("NODE", "PHASE", "FAULTS", "POLICY", "STEP", "NEXT LOOK", "HELD BY")
 _FROZEN: Final = NodePhase.FROZEN.value
 _WELL: Final = NodePhase.WELL.value
@@ -275,8 +276,8 @@ def _ago(seconds: float) -> str:
 
 
 def _soon(at: float, now: float) -> str:
-    """Say when: to the second, which further away takes a date."""
-    if at - now < _HOUR:
+    """Say when: to the second, which further away takes a date, if there is one."""
+    if at - now < _HOUR or at > _LAST_DATE:
         return f"in {_span(at - now)}"
     return f"in {_span(at - now)}, {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}"
 

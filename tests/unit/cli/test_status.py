@@ -103,6 +103,11 @@ def test_a_node_that_dry_run_would_work_on_is_not_counted_as_well() -> None:
     assert lines(phases={"well": 5}, phases_dry_run={"well": 5})[1] == "nodes: 5 well"
 
 
+def test_a_time_that_no_calendar_has_is_shown_as_a_span() -> None:
+    rate = RateStatus(scope="a", action="cordon", used=1, limit="1/1m", next_at=1e12)
+    assert "next in 11574073d" in "\n".join(lines(rates=(rate,)))
+
+
 def test_guards() -> None:
     holders = tuple(f"n{n}" for n in range(7))
     text = "\n".join(

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from remediator.decide.decision import SendMessage, Urgency
-from remediator.decide.topics import OVER, is_session
+from remediator.decide.topics import is_session, over_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,20 @@ class Standing:
     alerts: Collection[str] = frozenset()
 
 
-def closing(conversation: str, channel: str, now: Standing) -> SendMessage | None:
-    """Return what closes a conversation at a channel; None while its reason is there."""
+def closing(
+    conversation: str, channels: tuple[str, ...], now: Standing, *, number: int = 1
+) -> SendMessage | None:
+    """Return what closes a conversation at these channels; None while its reason is there.
+
+    ``number``: of the attempt. One that was given up is a message of its own.
+    """
     why = over(conversation, now)
     if not why:
         return None
     node = _node(conversation, now)
     return SendMessage(
-        key=f"{conversation}{OVER}",
-        to=(channel,),
+        key=over_key(conversation, number),
+        to=channels,
         title=f"{node}: over" if node else "over",
         text=why,
         node=node,

@@ -25,6 +25,7 @@ MAX_TOPICS: Final = 2000
 MAX_MEMBERS: Final = 200
 MAX_TITLE: Final = 120
 OVER: Final = "/over"
+_OVER_KEY: Final = re.compile(rf"{OVER}(#\d+)?\Z")
 """Ends the key of a message that closes a conversation which has no last word of its own."""
 _SESSION: Final = re.compile(r"-[0-9a-f]{8,}$")
 
@@ -144,7 +145,12 @@ def is_session(name: str) -> bool:
 def conversation(message: SendMessage) -> str:
     """Return whose thread a message belongs to: its session's, or one of its own."""
     head = message.key.partition("/")[0]
-    return head if message.node and is_session(head) else message.key.removesuffix(OVER)
+    return head if message.node and is_session(head) else _OVER_KEY.sub("", message.key)
+
+
+def over_key(name: str, number: int) -> str:
+    """Return the key of the message that closes a conversation; of the second attempt another."""
+    return f"{name}{OVER}" if number == 1 else f"{name}{OVER}#{number}"
 
 
 def opened(topic_id: str, messages: Sequence[SendMessage], *, title: str, place: str = "") -> Topic:

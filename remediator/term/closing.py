@@ -20,6 +20,8 @@ from remediator.decide.topics import Topics
 
 
 LOOK_SECONDS: Final = 10.0
+MAX_WAIT_LOOKS: Final = 360
+"""Looks after an attempt that was given up, at most; 2, 4, 8 and so on before."""
 DRY_RUN: Final = "dry-run/"
 """Begins the names under which channels keep what dry-run opened."""
 
@@ -49,7 +51,8 @@ class Closing:
         self._topics = topics
         self._outbox = outbox
         self._standing = standing
-        self._over: set[tuple[str, str]] = set()
+        self._tried: dict[tuple[bool, str], tuple[int, int]] = {}
+        """By world and conversation that is over: attempts, and looks until the next."""
 
     async def run(self) -> None:
         """Look now and then, for ever."""
@@ -58,24 +61,28 @@ class Closing:
             self.look()
 
     def look(self) -> None:
-        """Close what was over at the look before, too, and is still open."""
-        waiting = self._topics.waiting()
-        if not waiting:
-            self._over.clear()
-            return
-        busy, worlds = self._outbox.conversations(), dict[bool, Standing]()
-        over: set[tuple[str, str]] = set()
-        for channel, name in waiting:
+        """Close what was over at the look before, too, and is still open, wherever it is.
+
+        Still open and not under way after an attempt: that was given up, and another follows.
+        """
+        places: dict[tuple[bool, str], list[str]] = {}
+        for channel, name in self._topics.waiting():
             dry_run = channel.startswith(DRY_RUN)
-            if dry_run not in worlds:
-                worlds[dry_run] = self._standing(dry_run)
-            message = closing(name, channel.removeprefix(DRY_RUN), worlds[dry_run])
-            if message is None or name in busy:
+            places.setdefault((dry_run, name), []).append(channel.removeprefix(DRY_RUN))
+        busy = self._outbox.conversations() if places else ()
+        worlds = {dry_run: self._standing(dry_run) for dry_run in {one for one, _ in places}}
+        before, self._tried = self._tried, {}
+        for key, channels in places.items():
+            (dry_run, name), (tries, wait) = key, before.get(key, (0, 1))
+            message = closing(name, tuple(channels), worlds[dry_run], number=tries + 1)
+            if message is None or (name in busy and not tries):
                 continue
-            over.add((channel, name))
-            if (channel, name) in self._over:
+            if name not in busy and not wait:
                 self._outbox.submit(message, dry_run=dry_run)
-        self._over = over
+                tries, wait = tries + 1, min(2 ** (tries + 1), MAX_WAIT_LOOKS)
+            elif name not in busy:
+                wait -= 1
+            self._tried[key] = tries, wait
 
 
 def standing_of(

@@ -58,10 +58,11 @@ class SmtpSender:
 
     async def send(self, envelope: Envelope) -> None:
         """Make one attempt, for those who do not have it. Raises RetryLaterError, RefusedError."""
-        have = self._taken.pop(envelope.key, frozenset())
+        have = self._taken.get(envelope.key, frozenset())
         to = [one for one in self._spec.to if one not in have]
         refused = await self._attempt(envelope, to)
         if not refused:
+            self._taken.pop(envelope.key, None)
             return
         self._taken[envelope.key] = have | (set(to) - refused.keys())
         while len(self._taken) > _MAX_TAKEN:

@@ -45,13 +45,13 @@ LONELY = {"session", "session of a frozen node", "breaker", "breaker of a source
 @pytest.mark.parametrize("kind", THERE)
 def test_what_is_there_stays_open(kind: str) -> None:
     name, there = THERE[kind]
-    assert closing(name, "oncall", Standing(nodes=NODES, **there)) is None
+    assert closing(name, ("oncall",), Standing(nodes=NODES, **there)) is None
 
 
 @pytest.mark.parametrize("kind", THERE)
 def test_what_has_gone_is_closed_where_it_was_opened(kind: str) -> None:
     name, _ = THERE[kind]
-    said = closing(name, "oncall", Standing(nodes=NODES, decided={UID}))
+    said = closing(name, ("oncall",), Standing(nodes=NODES, decided={UID}))
     assert said is not None
     assert (said.to, said.resolves) == (("oncall",), True)
     assert conversation(said) == name
@@ -71,16 +71,16 @@ def test_what_has_gone_is_closed_where_it_was_opened(kind: str) -> None:
 @pytest.mark.parametrize("kind", [one for one in THERE if one not in LONELY])
 def test_what_is_about_a_node_goes_with_it(kind: str) -> None:
     name, there = THERE[kind]
-    said = closing(name, "oncall", Standing(nodes={}, **there))
+    said = closing(name, ("oncall",), Standing(nodes={}, **there))
     assert said is not None
     assert said.node == ""
 
 
 @pytest.mark.parametrize("kind", ["held", "held long", "refused"])
 def test_of_a_node_that_nobody_looked_at_yet_nothing_is_closed(kind: str) -> None:
-    assert closing(THERE[kind][0], "oncall", Standing(nodes=NODES)) is None
+    assert closing(THERE[kind][0], ("oncall",), Standing(nodes=NODES)) is None
 
 
 @pytest.mark.parametrize("name", ["merged/abc", "test/1", "whatever", "dry-run/x"])
 def test_what_is_not_known_stays_open(name: str) -> None:
-    assert closing(name, "oncall", Standing(nodes=NODES)) is None
+    assert closing(name, ("oncall",), Standing(nodes=NODES)) is None

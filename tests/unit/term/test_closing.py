@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
+from remediator.act.envelope import Envelope, RefusedError
+from remediator.act.outbox import Outbox as RealOutbox
 from remediator.decide.closings import Standing
 from remediator.decide.decision import SendMessage
-from remediator.decide.topics import Topics, opened
-from remediator.term.closing import Closing
+from remediator.decide.topics import Topics, conversation, opened
+from remediator.term.closing import MAX_WAIT_LOOKS, Closing
 
 
 HELD = "held/uid-1/bus/7"
@@ -75,3 +80,67 @@ def test_each_world_for_itself() -> None:
         made.closing.look()
     ((message, dry_run),) = made.outbox.sent
     assert (message.to, dry_run) == (("oncall",), True)
+
+
+def test_it_is_closed_wherever_it_is_open() -> None:
+    made = Bench("mail", "oncall")
+    made.sees(held=False)
+    for _ in range(2):
+        made.closing.look()
+    ((message, _),) = made.outbox.sent
+    assert sorted(message.to) == ["mail", "oncall"]
+
+
+def test_one_that_was_given_up_is_tried_again_ever_later_and_under_way_not_at_all() -> None:
+    made = Bench("oncall")
+    made.sees(held=False)
+    at: list[int] = []
+    for look in range(2000):
+        made.closing.look()
+        if len(made.outbox.sent) > len(at):
+            at.append(look)
+            made.outbox.busy = {HELD}
+            made.closing.look()
+            made.outbox.busy = set()
+    waits = [later - sooner for sooner, later in itertools.pairwise(at)]
+    assert waits[:3] == [3, 5, 9]
+    assert max(waits) == waits[-1] == MAX_WAIT_LOOKS + 1
+    keys = [message.key for message, _ in made.outbox.sent]
+    assert len(set(keys)) == len(keys)
+    assert {conversation(message) for message, _ in made.outbox.sent} == {HELD}
+
+
+class Receiver:
+    give_up_after = 60.0
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses, self.got = refuses, list[str]()
+
+    async def send(self, envelope: Envelope) -> None:
+        if self.refuses:
+            raise RefusedError("not now")
+        self.got.append(envelope.key)
+
+
+async def test_who_refused_the_first_gets_another_and_who_has_it_none() -> None:
+    made = Bench("mail", "oncall")
+    made.sees(held=False)
+    mail, oncall = Receiver(refuses=False), Receiver(refuses=True)
+    outbox = RealOutbox(channels={"mail": mail, "oncall": oncall}, report=lambda _: None)
+    closing = Closing(
+        topics=made.topics, outbox=outbox, standing=lambda dry_run: made.worlds[dry_run]
+    )
+    task = asyncio.create_task(outbox.run())
+    for _ in range(2):
+        closing.look()
+    assert await outbox.drain(60.0)
+    assert (len(mail.got), oncall.got) == (1, [])
+
+    (topic,) = made.topics.of("mail")
+    made.topics.forget("mail", topic.id)  # as its sender does
+    oncall.refuses = False
+    for _ in range(3):
+        closing.look()
+    assert await outbox.drain(60.0)
+    assert (len(mail.got), len(oncall.got)) == (1, 1)
+    task.cancel()

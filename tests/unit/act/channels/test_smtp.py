@@ -169,7 +169,9 @@ async def test_who_is_to_be_asked_again_is_and_the_others_get_no_second_mail(
     for _ in range(2):
         with pytest.raises(RetryLaterError, match=r"now for late@example\.com"):
             await channel.send(envelope())
-    box.greylisted = set()
+    box.greylisted, box.answers = set(), ["451 busy"]
+    with pytest.raises(RetryLaterError, match="451"):
+        await channel.send(envelope())  # an attempt that fails as a whole makes nobody forgotten
     if others:
         with pytest.raises(RefusedError, match=r"nobody@example\.com"):
             await channel.send(envelope())

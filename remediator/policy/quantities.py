@@ -6,6 +6,7 @@ wrong unit too often. Everything here is parsed once and then a plain number.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -35,6 +36,10 @@ _STARTS: Final = re.compile(
     r"(?P<starts>[1-9][0-9]{0,8}) ?(/|per|in|an?) ?(?P<number>([1-9][0-9]{0,8})?) ?(?P<unit>[a-z]+)"
 )
 _PERCENT_PATTERN: Final = r"^(100|[0-9]{1,2})%$"
+_AMOUNT: Final = re.compile(
+    r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}) ?(?P<percent>%|percent)?"
+)
+USUAL_AMOUNT: Final = "3, or 10%"
 RATE_PATTERN: Final = r"^0*[1-9][0-9]*/(?=.*[1-9])([0-9]+(ms|s|m|h|d))+$"
 _HUNDRED: Final = 100
 
@@ -94,9 +99,36 @@ def parse_amount(value: Any) -> Amount:
         number = int(value[:-1])
         if number <= _HUNDRED:
             return Amount(number, percent=True)
+    meant = amount_meant(str(value)) or USUAL_AMOUNT
+    if isinstance(value, str):
+        shown, meant = repr(value), f"{meant}, without quotes" if meant.isdecimal() else meant
+    else:
+        shown = json.dumps(value, default=str)
     raise ValueError(
-        f"{value!r} is neither a number of nodes nor a percentage: write 3, or 10%",
+        f"{shown[:_LONGEST]} is neither a number of nodes nor a percentage: write {meant}"
     )
+
+
+def amount_meant(text: str) -> str:
+    """Return what was meant by an amount such as ``0.1``, ``10 %`` or ``150%``; "" if unknown."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        return ""
+    number = float(found["number"])
+    if found["percent"]:
+        return f"{min(max(1, int(number)), _HUNDRED)}%" if number else "0%"
+    if 0.0 < number < 1.0:
+        return f"{percent_meant(text)}%"
+    if number == 1.0 and "." in text:
+        return "1, or 100%"
+    return str(int(number)) if number.is_integer() else ""
+
+
+def percent_meant(text: str) -> str:
+    """Return a share such as ``0.1`` in whole percent, rounded down, 1 or more; "": it is none."""
+    found = _AMOUNT.fullmatch(text)
+    share = float(found["number"]) if found is not None and not found["percent"] else 0.0
+    return str(max(1, int(round(share * _HUNDRED, 6)))) if 0.0 < share <= 1.0 else ""
 
 
 def format_amount(amount: Amount) -> int | str:

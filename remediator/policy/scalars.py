@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from remediator.policy.quantities import USUAL_AMOUNT, amount_meant, percent_meant
+
 
 class Ambiguity(NamedTuple):
     """A form of plain scalar that YAML 1.1 and 1.2 read differently."""
@@ -75,6 +77,15 @@ def rewrite(text: str) -> str:
     if text.lower() in {"n", "no", "off"}:
         return f"write false, or {quoted}"
     return quoted
+
+
+def rewrite_fraction(text: str, key: str) -> str:
+    """Say how to write a fraction that is the value of a key: a share is written in percent."""
+    if key == "maxUnavailable":
+        return f"write {amount_meant(text) or USUAL_AMOUNT}"
+    if key == "percent" and (meant := percent_meant(text)):
+        return f"write {meant}: it is in percent already"
+    return f'write "{text}" in quotes if text is meant, and durations as 1500ms'
 
 
 def syntax_hint(words: str, source: str, opened: str = "") -> str:

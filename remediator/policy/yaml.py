@@ -32,7 +32,13 @@ from ruamel.yaml.events import (
 )
 
 from remediator.policy.problems import MAX_EXCERPT, Location, PolicyError, Problem, format_path
-from remediator.policy.scalars import ambiguity, resolve_plain, rewrite, syntax_hint
+from remediator.policy.scalars import (
+    ambiguity,
+    resolve_plain,
+    rewrite,
+    rewrite_fraction,
+    syntax_hint,
+)
 from remediator.policy.tree import Document, Node, Place, make_problem
 
 
@@ -242,12 +248,8 @@ class _Reader:
         if value is None:
             self.null(place, at)
         elif isinstance(value, float):
-            self.add(
-                place,
-                at,
-                f"{text} is a fraction, and no key takes one",
-                f'write "{text}" in quotes if text is meant, and durations as 1500ms',
-            )
+            fix = rewrite_fraction(text, str(at[-1]) if at else "")
+            self.add(place, at, f"{text} is a fraction, and no key takes one", fix)
             return text
         return value
 

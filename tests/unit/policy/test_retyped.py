@@ -40,6 +40,38 @@ POLICIES = {
         WHEN + STEPS + "  limits: {budget: {maxUnavailable: unlimited}}\n",
         "write 3, or 10%",
     ),
+    **{
+        f"{given} for an amount": (
+            WHEN + STEPS + f"  limits: {{budget: {{maxUnavailable: {given}}}}}\n",
+            f"write {meant}",
+        )
+        for given, meant in {
+            "0.1": "10%",
+            "0.125": "12%",
+            ".5": "50%",
+            "0.001": "1%",
+            '"0.1"': "10%",
+            "10 %": "10%",
+            "10 percent": "10%",
+            "12.5%": "12%",
+            "110%": "100%",
+            '"3"': "3, without quotes",
+            "3.0": "3",
+            "1.0": "1, or 100%",
+            "0.0": "0",
+            "10.5": "3, or 10%",
+            "1e-1": "3, or 10%",
+            ".nan": "3, or 10%",
+        }.items()
+    },
+    "a share for a percentage": (
+        WHEN + STEPS + "  limits: {breaker: {percent: 0.2}}\n",
+        "write 20: it is in percent already",
+    ),
+    "a fraction of a node": (
+        WHEN + STEPS + "  limits: {breaker: {minNodes: 2.5}}\n",
+        'write "2.5" in quotes if text is meant, and durations as 1500ms',
+    ),
     "one rate for all": (WHEN + STEPS + "  limits: {rate: 2/1h}\n", "write {cordon: 2/1h}"),
     "a word for the recovery": (WHEN + STEPS + "  recover: cleared\n", "write {when: cleared}"),
     "a channel for a message": (WHEN + "  steps: [{notify: ops}]\n", "write {to: [ops]}"),
@@ -147,6 +179,14 @@ CONFIGS = {
     "a channel of two kinds": (
         "  channels: {ops: {log: {}, apprise: {urlFile: x}}}\n",
         "write one of them, and no other",
+    ),
+    "a share for a budget of the cluster": (
+        "  budgets: [{maxUnavailable: 0.25, per: zone}]\n",
+        "write 25%",
+    ),
+    "a share for silent agents": (
+        "  sanity: {percent: 0.3}\n",
+        "write 30: it is in percent already",
     ),
     "a key of a template": ("  templates: {reset: {path: a.yaml}}\n", "keys here: file"),
     "a file for its template": ("  templates: {reset: a.yaml}\n", "write {file: a.yaml}"),

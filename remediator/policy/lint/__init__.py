@@ -13,6 +13,7 @@ from typing import Final
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.lint import (
     fleet,
+    healthy,
     limits,
     names,
     order,
@@ -46,6 +47,7 @@ __all__ = [
 
 RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
+    *healthy.RULES,
     *steps.RULES,
     *order.RULES,
     *windows.RULES,

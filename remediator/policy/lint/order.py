@@ -9,7 +9,7 @@ from remediator.policy.base import LabelSelector
 from remediator.policy.drain import PodRule
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.steps import OnFailure
+from remediator.policy.steps import OnFailure, Step
 
 
 def _idle_rules(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -39,9 +39,10 @@ def _fits_all(rule: PodRule) -> bool:
 
 
 def _unproven_return(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    """What a step proved, or a person said, stands for what failed before it; a time does not."""
     passed = ""
     for index, step in enumerate(policy.spec.steps):
-        if step.job is not None or step.wait is not None:
+        if _proves(step):
             lets_pass = step.after_failure is OnFailure.CONTINUE
             passed = step.action if lets_pass else ""
         elif passed and (step.uncordon is not None or step.untaint is not None):
@@ -50,6 +51,16 @@ def _unproven_return(policy: RemediationPolicy, _context: Context) -> Iterator[H
                 f"the node comes back although {passed} before it may have failed",
                 f"leave it to recover, or let {passed} hold or escalate",
             )
+
+
+def _proves(step: Step) -> bool:
+    """Tell whether a step that is done says something of the node, which it may also not say."""
+    return (
+        step.job is not None
+        or step.approve is not None
+        or (step.wait is not None and step.wait.condition is not None)
+        or (step.create is not None and step.create.wait_for is not None)
+    )
 
 
 RULES: Final = (
@@ -64,8 +75,10 @@ RULES: Final = (
     Rule(
         "unproven-return",
         Severity.WARNING,
-        "An `uncordon` or `untaint` behind a `job` or `wait` with `onFailure: continue`.",
-        "When the Job fails, the node is given to new pods all the same.",
+        "An `uncordon` or `untaint` behind a `job`, or a wait for a condition or an object, with "
+        "`onFailure: continue`.",
+        "When the Job fails, the node is given to new pods all the same. A wait for a time proves "
+        "nothing of it; a later Job, condition or approval does.",
         "Leave it to `recover`, or let the failure hold.",
         _unproven_return,
     ),

@@ -106,25 +106,6 @@ def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator
             )
 
 
-def _healthy_status(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    if not disrupts(policy):
-        return
-    for at, entry in entries(policy):
-        clause = entry.condition
-        if clause is not None and clause.type in _OWN and clause.status == "False":
-            yield Hit(
-                (*at, "condition", "status"),
-                f"{clause.type} is False on a node that is well: every healthy node matches",
-                f'leave status out: {clause.type} is "True" on a node that is not',
-            )
-        if clause is not None and clause.type.endswith("Ready") and clause.status == "True":
-            yield Hit(
-                (*at, "condition"),
-                f"{clause.type} is True on a node that is well: every healthy node matches",
-                'write status: "False"',
-            )
-
-
 def _unknown_reason(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     for at, clause in _conditions(policy):
         reasons = clause.reasons if isinstance(clause, ConditionClause) else ()
@@ -306,16 +287,6 @@ RULES: Final = (
         "Any type is allowed, so a misspelt one never matches and nobody notices.",
         "Write the type as docs/contract.md has it.",
         _unknown_condition,
-    ),
-    Rule(
-        "healthy-status",
-        Severity.ERROR,
-        "A condition that says that a node is ready is taken for a fault.",
-        '`status` is "True" where nothing else is written, since True is bad in the convention of '
-        "node-problem-detector. Ready and its like (EKS' AcceleratedHardwareReady) mean the "
-        "reverse.",
-        'Write status: "False".',
-        _healthy_status,
     ),
     Rule(
         "unknown-reason",

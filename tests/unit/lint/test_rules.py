@@ -73,6 +73,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         when(condition={"type": "AcceleratedHardwareReady", "for": "5m"}),
         when(condition={"type": "AcceleratedHardwareReady", "status": "False", "for": "5m"}),
     ),
+    "healthy-unless": (
+        {"unless": [{"condition": {"type": "Ready"}}]},
+        {"unless": [{"condition": {"type": "Ready", "status": "False"}}]},
+    ),
     "unknown-reason": (
         when(condition={"type": "GPULost", "reasons": ["FalenOffBus"]}),
         when(condition={"type": "GPUXidError", "reasons": ["Xid79", "SXid20034"]}),
@@ -416,6 +420,33 @@ def test_pod_rules_are_reached(rules: list[dict[str, Any]], at: int | None) -> N
     one = policy(steps=[CORDON, LOG, {"drain": {"pods": rules}}])
     hits = [hit.at[-1] for hit in lint([one]) if hit.rule.id == "unreached-pods"]
     assert hits == ([] if at is None else [at])
+
+
+PASSED = {"job": {"template": "a"}, "onFailure": "continue"}
+MADE = {"create": {"template": "a", "waitFor": {"type": "Done"}}, "onFailure": "continue"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "unproven"),
+    [
+        ([PASSED], True),
+        ([MADE], True),
+        ([wait("GPULost", onFailure="continue")], True),
+        ([PASSED, {"wait": {"for": "10m"}}], True),
+        ([{"wait": {"for": "10m"}, "onFailure": "continue"}], False),
+        ([{"create": {"template": "a"}, "onFailure": "continue"}], False),
+        ([PASSED, {"approve": {}}], False),
+        ([PASSED, {"job": {"template": "a"}}], False),
+        ([PASSED, wait("GPULost")], False),
+        ([MADE | {"onFailure": "hold"}], False),
+    ],
+)
+def test_a_node_comes_back_by_what_was_proven(
+    steps: list[dict[str, Any]], *, unproven: bool
+) -> None:
+    """A wait for a time cannot fail, and proves nothing; a person's yes does."""
+    one = policy(steps=[CORDON, LOG, *steps, {"uncordon": {}}])
+    assert ("unproven-return" in found(one)) is unproven
 
 
 def test_a_query_that_clears_itself_never_clears() -> None:

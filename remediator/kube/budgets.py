@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import Codec, WireObject
 from remediator.kube.objects import epoch_seconds
 from remediator.kube.transport import ApiClient
@@ -145,5 +146,6 @@ async def list_budgets(api: ApiClient) -> list[Budget]:
     Raises:
         ApiError: they could not be listed.
     """
-    page = _BUDGETS.page(await api.request("GET", BUDGETS_PATH, compressed=True))
+    answer = await api.request("GET", BUDGETS_PATH, compressed=True)
+    page = read_answer("GET", BUDGETS_PATH, answer, _BUDGETS.page)
     return [narrow_budget(one) for one in page.items]

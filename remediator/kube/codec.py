@@ -264,11 +264,14 @@ def decode_status(body: JsonBytes) -> Status:
 
 
 def decode_meta(body: JsonBytes) -> Meta:
-    """Only the metadata of an object, as the answer to a write."""
+    """Only the metadata of an object, as the answer to a write: its version stands in it."""
     try:
-        return _ANY_OBJECT.decode(body).metadata
+        meta = _ANY_OBJECT.decode(body).metadata
     except msgspec.DecodeError as error:
         raise DecodeError(str(error)) from error
+    if not meta.resource_version:
+        raise DecodeError("it has no resourceVersion")
+    return meta
 
 
 MAX_REASON: Final = 1024

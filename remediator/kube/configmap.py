@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import Codec, WireConfigMap, narrow_configmap
 from remediator.kube.errors import NotFound
 from remediator.kube.transport import MERGE_PATCH
@@ -37,11 +38,13 @@ class ConfigMaps:
         self._check = check
 
     async def read(self, name: str) -> ConfigMap | None:
-        """The ConfigMap, None if there is none."""
+        """The ConfigMap, None if there is none. Raises ApiError."""
+        target = f"{self.path}/{name}"
         try:
-            return CONFIGMAPS.one(await self._api.request("GET", f"{self.path}/{name}"))
+            answer = await self._api.request("GET", target)
         except NotFound:
             return None
+        return read_answer("GET", target, answer, CONFIGMAPS.one)
 
     async def write(
         self, name: str, data: Mapping[str, str | None], *, known: ConfigMap | None
@@ -69,16 +72,12 @@ class ConfigMaps:
                 "data": texts,
             }
             self._check()
-            return CONFIGMAPS.one(
-                await self._api.request("POST", self.path, msgspec.json.encode(document))
-            )
+            answer = await self._api.request("POST", self.path, msgspec.json.encode(document))
+            return read_answer("POST", self.path, answer, CONFIGMAPS.one)
         document = {"metadata": {"resourceVersion": known.resource_version}, "data": data}
+        target = f"{self.path}/{name}"
         self._check()
-        return CONFIGMAPS.one(
-            await self._api.request(
-                "PATCH",
-                f"{self.path}/{name}",
-                msgspec.json.encode(document),
-                content_type=MERGE_PATCH,
-            )
+        answer = await self._api.request(
+            "PATCH", target, msgspec.json.encode(document), content_type=MERGE_PATCH
         )
+        return read_answer("PATCH", target, answer, CONFIGMAPS.one)

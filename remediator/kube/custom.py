@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from remediator.kube.access import access_of
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import Codec, WireObject
-from remediator.kube.errors import NotFound, ServerError
+from remediator.kube.errors import NotFound
 from remediator.kube.transport import MERGE_PATCH, METADATA_ONLY
 
 
@@ -97,10 +97,7 @@ class CustomObjects:
         while True:
             query = urlencode({"limit": _PAGE, **({"continue": token} if token else {})})
             answer = await self._api.request("GET", f"{self.path}?{query}", compressed=True)
-            try:
-                page = CUSTOM.page(answer)
-            except ValueError as error:
-                raise ServerError(access_of("GET", self.path), message=str(error)) from error
+            page = read_answer("GET", self.path, answer, CUSTOM.page)
             found += [narrow_custom(one) for one in page.items]
             token = page.continue_token
             if not token:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from remediator.kube.access import access_of
+from remediator.kube.answers import read_answer
 from remediator.kube.errors import Invalid, NotFound
 
 
@@ -24,6 +25,7 @@ Json = dict[str, Any]
 
 FIELD_MANAGER: Final = "gpu-remediator"
 MAX_LISTED: Final = 500
+_OBJECT: Final = msgspec.json.Decoder(Json)
 
 
 class Kind(NamedTuple):
@@ -79,16 +81,16 @@ class ObjectApi:
         body = msgspec.json.encode(obj)
         self._check()
         query = f"?fieldManager={FIELD_MANAGER}" + ("&dryRun=All" if self._dry else "")
-        answer = await self._api.request("POST", f"{path}{query}", body)
-        return _object(answer)
+        return _object("POST", path, await self._api.request("POST", f"{path}{query}", body))
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Json | None:
         """The object now, None if there is none. Raises ApiError."""
         path = await self._path(kind, namespace, name)
         try:
-            return _object(await self._api.request("GET", path))
+            answer = await self._api.request("GET", path)
         except NotFound:
             return None
+        return _object("GET", path, answer)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete exactly this object, and in the background what it owns. Raises ApiError."""
@@ -107,7 +109,7 @@ class ObjectApi:
         path = await self._path(kind, namespace)
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = urlencode({"labelSelector": selector, "limit": MAX_LISTED})
-        answer = _object(await self._api.request("GET", f"{path}?{query}"))
+        answer = _object("GET", path, await self._api.request("GET", f"{path}?{query}"))
         return [one for one in answer.get("items") or [] if isinstance(one, dict)]
 
     async def log_end(self, namespace: str, pod: str, container: str, *, lines: int) -> str:
@@ -126,7 +128,7 @@ class ObjectApi:
         known = self._resources.get(kind)
         if known is not None:
             return known
-        found = _object(await self._api.request("GET", kind.root))
+        found = _object("GET", kind.root, await self._api.request("GET", kind.root))
         for one in found.get("resources") or []:
             if one.get("kind") == kind.kind and "/" not in one.get("name", "/"):
                 resource = _Resource(one["name"], bool(one.get("namespaced")))
@@ -138,8 +140,5 @@ class ObjectApi:
         )
 
 
-def _object(answer: bytes) -> Json:
-    try:
-        return msgspec.json.decode(answer, type=Json)
-    except msgspec.DecodeError as error:
-        raise Invalid(access_of("GET", "/"), message=f"not an object: {error}") from error
+def _object(method: str, target: str, answer: bytes) -> Json:
+    return read_answer(method, target, answer, _OBJECT.decode)

@@ -113,7 +113,7 @@ class Throttled(Transient):
 
 
 class ServerError(Transient):
-    """5xx."""
+    """5xx; and what is no answer of the API server's, such as a redirect."""
 
     retry_after: float = 0.0
 
@@ -135,6 +135,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: Throttled,
 }
 _SERVER_ERRORS = 500
+_REDIRECTS = range(300, 400)
 
 
 def from_status(access: Access, status: int, body: Status, *, retry_after: float = 0.0) -> ApiError:
@@ -144,7 +145,9 @@ def from_status(access: Access, status: int, body: Status, *, retry_after: float
     422 (the field is immutable): the object was replaced, which is a Conflict. An
     expired continue token comes as 410 or as reason Expired.
     """
-    kind = _BY_STATUS.get(status, ServerError if status >= _SERVER_ERRORS else Invalid)
+    elsewhere = status in _REDIRECTS  # the API server sends nobody elsewhere
+    trouble = elsewhere or status >= _SERVER_ERRORS
+    kind = _BY_STATUS.get(status, ServerError if trouble else Invalid)
     causes = tuple((cause.reason, cause.field, cause.message) for cause in body.causes)
     if body.reason == "AlreadyExists":
         kind = AlreadyExists
@@ -152,7 +155,9 @@ def from_status(access: Access, status: int, body: Status, *, retry_after: float
         kind = Gone
     elif kind is Invalid and any(field == "metadata.uid" for _, field, _ in causes):
         kind = Conflict
-    error = kind(access, status=status, reason=body.reason, message=body.message, causes=causes)
+    message = f"redirected (HTTP {status}): does a proxy stand before it?" if elsewhere else ""
+    message = message or body.message
+    error = kind(access, status=status, reason=body.reason, message=message, causes=causes)
     if isinstance(error, Throttled | ServerError):
         error.retry_after = retry_after or float(body.retry_after_seconds)
     return error

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import decode_meta
 from remediator.kube.managed import FIELD_MANAGER
 from remediator.kube.objects import Taint
@@ -133,11 +134,8 @@ class ApiNodeWriter:
         """See `NodeWriter`. A server dry-run returns the version that there was before."""
         body = patch.body()
         self._check()
+        target = f"/api/v1/nodes/{patch.name}{self._query}"
         answer = await self._api.request(
-            "PATCH",
-            f"/api/v1/nodes/{patch.name}{self._query}",
-            body,
-            content_type=MERGE_PATCH,
-            accept=METADATA_ONLY,
+            "PATCH", target, body, content_type=MERGE_PATCH, accept=METADATA_ONLY
         )
-        return decode_meta(answer).resource_version
+        return read_answer("PATCH", target, answer, decode_meta).resource_version

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import Codec, Meta, WireObject
 from remediator.kube.errors import Gone
 
@@ -210,16 +211,15 @@ class ApiPods:
             query: dict[str, object] = {**on_node(node), "limit": PAGE_SIZE}
             if token:
                 query["continue"] = token
+            target = f"{PODS_PATH}?{urlencode(query)}"
             try:
-                body = await self._api.request(
-                    "GET", f"{PODS_PATH}?{urlencode(query)}", compressed=True
-                )
+                answer = await self._api.request("GET", target, compressed=True)
             except Gone:
                 if not token:
                     raise
                 pods, unreadable, token = [], {}, ""  # the list changed too much: once more
                 continue
-            page = PODS.page(body)
+            page = read_answer("GET", target, answer, PODS.page)
             pods += [narrow_pod(one) for one in page.items]
             unreadable |= page.unreadable
             token = page.continue_token

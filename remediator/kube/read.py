@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
+from remediator.kube.answers import read_answer
 from remediator.kube.codec import Codec, NodeNarrower, WireNode
 from remediator.kube.errors import NotFound
 
@@ -36,10 +37,12 @@ class ApiNodeReader:
         Raises:
             ApiError: it could not be read.
         """
+        target = f"/api/v1/nodes/{name}"
         try:
-            return self._codec.one(await self._api.request("GET", f"/api/v1/nodes/{name}"))
+            answer = await self._api.request("GET", target)
         except NotFound:
             return None
+        return read_answer("GET", target, answer, self._codec.one)
 
     async def list_nodes(self) -> list[Node]:
         """All nodes now, page by page; one that cannot be read is left out.
@@ -50,8 +53,9 @@ class ApiNodeReader:
         nodes: list[Node] = []
         query = {"limit": str(PAGE_SIZE)}
         while True:
-            body = await self._api.request("GET", f"/api/v1/nodes?{urlencode(query)}")
-            page = self._codec.page(body)
+            target = f"/api/v1/nodes?{urlencode(query)}"
+            answer = await self._api.request("GET", target)
+            page = read_answer("GET", target, answer, self._codec.page)
             nodes += [self._codec.narrow(one, None) for one in page.items]
             if not page.continue_token:
                 return nodes

@@ -50,9 +50,11 @@ METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 DEFAULT_TIMEOUT: Final = 5.0
 """Seconds; half of the default renew deadline, so that a failed renewal leaves time for another."""
 
-_BAD_REQUEST = 400
+_NO_SUCCESS = 300
 _UNAUTHORIZED = 401
 _STREAM_BUFFER = 1 << 20
+_NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)
+"""The last: the server's name is none that can be looked up."""
 _UNTIL_CANCELLED = aiohttp.ClientTimeout(total=None)
 """The deadline of the whole call, credentials included, is set around it."""
 
@@ -150,11 +152,11 @@ class ApiClient:
                 if status == _UNAUTHORIZED and await self._reload(authorization):
                     headers = self._headers_for(content_type, accept, compressed=compressed)
                     status, answer, retry_after = await self._send(method, target, body, headers)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except _NETWORK_ERRORS as error:
             if authorization is None:
                 raise _no_credentials(method, target, seconds) from error
             raise _no_answer(method, target, error, seconds) from error
-        if status < _BAD_REQUEST:
+        if status < _NO_SUCCESS:
             return answer
         raise from_status(
             access_of(method, target),
@@ -193,7 +195,7 @@ class ApiClient:
                             **self._options,
                         )
                     )
-                    if response.status >= _BAD_REQUEST:
+                    if response.status >= _NO_SUCCESS:
                         if response.status == _UNAUTHORIZED:
                             await self._reload(authorization)
                         raise from_status(
@@ -203,7 +205,7 @@ class ApiClient:
                             retry_after=_seconds(response.headers.get("Retry-After", "")),
                         )
                 yield response.content.iter_any()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except _NETWORK_ERRORS as error:
             if authorization is None:
                 raise _no_credentials("GET", target, self.timeout) from error
             raise _no_answer("GET", target, error, read_timeout) from error
@@ -225,7 +227,7 @@ class ApiClient:
             **self._options,
         ) as response:
             retry_after = ""
-            if response.status >= _BAD_REQUEST:
+            if response.status >= _NO_SUCCESS:
                 retry_after = response.headers.get("Retry-After", "")
             return response.status, await response.read(), retry_after
 

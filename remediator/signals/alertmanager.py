@@ -118,7 +118,7 @@ async def poll(
             return decode_poll(body)
     except TimeoutError:
         raise PollFailedError(f"no answer within {spec.timeout:g} s") from None
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, UnicodeError) as error:  # the last: no name of a host
         raise PollFailedError(f"{type(error).__name__}: {error}") from error
     except (AlertsUnreadableError, CredentialsError) as error:
         raise PollFailedError(str(error)) from error

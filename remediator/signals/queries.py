@@ -107,11 +107,11 @@ def _sample(series: Any, now: float, skew: float) -> Sample:
     labels: Any = series.get("metric")
     point: Any = series.get("value", series.get("histogram"))
     try:
-        if not isinstance(labels, dict) or len(point) != _POINT:
+        if not isinstance(labels, dict) or not isinstance(point, list) or len(point) != _POINT:
             raise QueryUnreadableError("the answer is no result of a query")
         at = float(point[0])
         value = math.nan if "histogram" in series else float(point[1])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise QueryUnreadableError("the answer is no result of a query") from None
     if not abs(at - now) <= skew:
         raise ClockError(

@@ -23,7 +23,14 @@ from tests.unit.signals.test_resolve import RULES, node
 
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(3600)]
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)  # JSON may say so, and no float can hold it
+    | st.floats()
+    | st.text()
+)
 values: st.SearchStrategy[Any] = st.recursive(
     scalars, lambda one: st.lists(one) | st.dictionaries(st.text(), one), max_leaves=12
 )
@@ -63,6 +70,16 @@ polled = st.fixed_dictionaries(
     },
     optional={"updatedAt": maybe(times), "receivers": values},
 )
+points = st.tuples(maybe(st.just(0.0)), maybe(st.just("1"))).map(list)
+odd_points = scalars.flatmap(lambda one: st.sampled_from([{"a": one, "b": one}, [one, one], one]))
+series = st.fixed_dictionaries(
+    {"metric": maybe(labels)},
+    optional={
+        "value": maybe(points) | odd_points,
+        "histogram": maybe(points) | odd_points,
+        "values": values,
+    },
+)
 
 
 def encode(value: Any) -> bytes:
@@ -101,7 +118,7 @@ def test_any_poll_is_read_or_refused_as_a_whole(answer: Any) -> None:
     assert len(alerts) == len(answer)
 
 
-@given(values)
+@given(values | st.lists(series, min_size=1, max_size=3))
 def test_any_result_of_a_query_is_read_or_refused(result: Any) -> None:
     try:
         read_vector(result, now=0.0, skew=60.0)

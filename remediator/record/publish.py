@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from remediator.decide.decision import NodePhase
+from remediator.record.room import shortened
 from remediator.record.status import (
     MAX_STATUS_BYTES,
     REFRESH_SECONDS,
@@ -78,8 +79,14 @@ def same_but_time(one: Status, other: Status) -> bool:
 def fitted(status: Status, *, limit: int = MAX_STATUS_BYTES) -> str:
     """Return the JSON text; the least urgent nodes are left out until it fits.
 
+    What is said beside the nodes is shortened before, if it would take more than half of the room.
     ``limit`` is for the text as it travels: as a string within JSON, in bytes.
     """
+    text = encode_status(status)
+    if _escaped(text) <= limit:
+        return text
+    half = limit // 2
+    status = shortened(status, fits=lambda rest: _escaped(encode_status(rest)) <= half)
     text = encode_status(status)
     excess = _escaped(text) - limit
     if excess <= 0:

@@ -26,7 +26,15 @@ from remediator.record.report import (
     session_counts,
 )
 from remediator.record.status import (
+    MAX_STATUS_BYTES,
+    BreakerStatus,
+    BudgetStatus,
     NodeStatus,
+    OutboxStatus,
+    PauseStatus,
+    PolicyProblem,
+    PolicyStatus,
+    RateStatus,
     Status,
     StatusUnreadableError,
     decode_status,
@@ -35,6 +43,7 @@ from remediator.record.status import (
 
 
 NOW = 10_000.0
+ROWS = {"budgets", "rates", "breakers", "policies", "policy_problems"}
 
 
 def policy(name: str = "bus", **spec: Any) -> RemediationPolicy:
@@ -338,6 +347,58 @@ def test_a_document_fits_and_leaves_out_the_least_urgent(
     if any(node.phase == NodePhase.MATCHED for node in read.nodes):
         listed = {node.node for node in read.nodes}
         assert all(n.node in listed for n in nodes if n.phase == NodePhase.FROZEN)
+
+
+MANY = tuple(f"gpu-node-{number:05d}.example.com" for number in range(50))
+LONG: dict[str, Any] = {
+    "budgets": tuple(
+        BudgetStatus(scope=f"pool/{n}", used=60, limit=1, holders=MANY, escalated=MANY)
+        for n in range(700)
+    ),
+    "rates": tuple(
+        RateStatus(scope=f"pool/{n}", action="cordon", used=1, limit="1/10m") for n in range(20_000)
+    ),
+    "breakers": tuple(
+        BreakerStatus(source=f"p-{n}", open=True, reason="r" * 300, nodes=MANY, backlog_nodes=MANY)
+        for n in range(700)
+    ),
+    "policies": tuple(
+        PolicyStatus(
+            name=f"p-{n}", version="v", mode="DryRun", effective_mode="DryRun", loaded_at=1
+        )
+        for n in range(20_000)
+    ),
+    "policy_problems": tuple(
+        PolicyProblem(source=f"{n}.yaml", message='"' * 5000) for n in range(500)
+    ),
+    "notes": ("n" * 3_000_000,),
+    "pause": PauseStatus(reason="\n" * 900_000, by="b" * 900_000, since="s" * 900_000),
+    "outbox": OutboxStatus(pending=1, trouble=("t" * 900_000,), last_failure="f" * 900_000),
+}
+NODES = tuple(NodeStatus(node=f"n{n}", phase=NodePhase.FROZEN, sentence="s") for n in range(200))
+
+
+@pytest.mark.parametrize("fields", [*([one] for one in LONG), list(LONG)], ids=" ".join)
+def test_whatever_is_long_the_document_fits_and_still_names_the_nodes(fields: list[str]) -> None:
+    """A document that is refused shows yesterday, in the middle of an outage."""
+    given = {one: LONG[one] for one in fields}
+    whole = Status(version=1, time=1.0, leader="a", mode="DryRun", nodes=NODES, **given)
+    text = fitted(whole)
+    read = decode_status(text)
+    assert len(msgspec.json.encode(text)) - 2 <= MAX_STATUS_BYTES
+    assert read.nodes == NODES
+    for one in fields:
+        assert getattr(read, one), f"nothing is left of {one}"
+    left = sum(len(given[one]) - len(getattr(read, one)) for one in given if one in ROWS)
+    assert left == 0 or any(f"no room for {left} lines" in note for note in read.notes)
+
+
+def test_names_are_left_out_before_anything_that_only_stands_there() -> None:
+    whole = Status(version=1, time=1.0, leader="a", mode="DryRun", budgets=LONG["budgets"])
+    read = decode_status(fitted(whole))
+    assert len(read.budgets) == len(whole.budgets)
+    assert {len(one.holders) for one in read.budgets} <= {5, 0}
+    assert {(one.used, one.limit) for one in read.budgets} == {(60, 1)}
 
 
 def test_an_expression_that_fails_is_a_note_and_counted_at_its_policy() -> None:

@@ -10,7 +10,7 @@ Invariants:
 - One write at a time, and a pause after each, the longer the more the API server has to do: a storm
   of sessions is recorded minutes later, and costs it no more than `PACE_SECONDS` and `YIELD` allow.
 - A new leader goes on with what the objects say; what ended while nobody looked is closed as
-  Unknown.
+  Unknown. While what stands on a node cannot be read, nothing is known to have ended there.
 """
 
 from __future__ import annotations
@@ -263,12 +263,17 @@ class Chronicle:
                 record = record or begin(facts.session, node=facts.name)
                 self._open[facts.uid] = record = follow(record, facts.session)
                 self._waiting[record.name] = record
+        frozen = {one.uid for one in self._nodes() if unusable_session(one)}
         mine = {name_of(one) for one in sessions} | {one.name for one in self._open.values()}
         for name, ended in self._there.items():
             record_there = _read(found[name])
-            if not ended and name not in mine | self._waiting.keys() and record_there is not None:
-                why = "no controller saw how it ended"
-                self._waiting[name] = lose(record_there, why, now=self._now())
+            if ended or name in mine | self._waiting.keys() or record_there is None:
+                continue
+            if record_there.spec.node_uid in frozen - self._open.keys():
+                self._open[record_there.spec.node_uid] = record_there
+                continue
+            why = "no controller saw how it ended"
+            self._waiting[name] = lose(record_there, why, now=self._now())
 
     async def _write_all(self) -> None:
         while self._told or self._waiting:
@@ -325,6 +330,8 @@ class Chronicle:
             session = facts.session if facts is not None else None
             if isinstance(session, Session) and session.id == record.spec.session:
                 continue
+            if facts is not None and unusable_session(facts):
+                continue  # it may be this one
             if record.spec.started > written(max(0.0, self._now() - GRACE_SECONDS)):
                 continue  # the watch may be behind the write
             why = "the node is gone" if facts is None else "the session is gone from the node"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remediator.decide.decision import Decision, Hold, NodePhase, PatchNode
-from remediator.decide.facts import NodeFacts
+from remediator.decide.facts import Malformed, NodeFacts
 from remediator.decide.requests import Approval
 from remediator.decide.session import (
     SESSION_VERSION,
@@ -69,7 +69,7 @@ def session(uid: str = "u1", *, ident: str = "", step: int = 0, **fields: Any) -
     return Session(**(given | fields))
 
 
-def facts(one: Session | None, *, uid: str = "u1", **fields: Any) -> NodeFacts:
+def facts(one: Session | Malformed | None, *, uid: str = "u1", **fields: Any) -> NodeFacts:
     given = {"name": f"n-{uid}", "uid": uid, "resource_version": "1", "session": one}
     return NodeFacts(**(given | fields))
 
@@ -284,6 +284,54 @@ async def test_a_session_that_ended_while_nobody_looked_is_closed_as_unknown() -
     await second.settle()
 
     assert second.status()["result"] == "Unknown"
+
+
+FROZEN = [
+    pytest.param(Malformed("the annotation is malformed"), id="malformed"),
+    pytest.param(session(step=2, holds=()), id="senseless"),
+    pytest.param(session(step=2, ident="u1-2", holds=()), id="another-and-senseless"),
+]
+
+
+@pytest.mark.parametrize("unreadable", FROZEN)
+@pytest.mark.parametrize("leader", ["the same", "the next"])
+async def test_of_a_session_that_cannot_be_read_nobody_says_that_it_is_gone(
+    unreadable: Session | Malformed, leader: str
+) -> None:
+    """The node is frozen: the session may be there, and a person may yet mend it."""
+    scene = Scene(facts(session(step=1)))
+    await scene.settle()
+
+    scene.nodes = [facts(unreadable)]
+    scene.passes(3600)
+    if leader == "the next":
+        scene = Scene(facts(unreadable), server=scene.server)
+    scene.chronicle.decided(held("budget", uid="u2"))  # any news
+    await scene.settle(400)
+    assert scene.status()["phase"] == "Running"
+
+    scene.nodes = [facts(session(step=2))]
+    scene.chronicle.written_to(patch(session(step=2)), facts(session(step=1)))
+    await scene.settle(400)
+    assert [one["action"] for one in scene.status()["steps"]] == ["cordon", "approve", "drain"]
+    assert len(scene.server.objects) == 1
+
+
+@pytest.mark.parametrize("unreadable", FROZEN)
+@pytest.mark.parametrize("leader", ["the same", "the next"])
+async def test_what_became_of_it_is_unknown_once_the_node_is_unfrozen(
+    unreadable: Session | Malformed, leader: str
+) -> None:
+    scene = Scene(facts(session(step=1)))
+    await scene.settle()
+    scene.nodes = [facts(unreadable)]
+    if leader == "the next":
+        scene = Scene(facts(unreadable), server=scene.server)
+        await scene.settle()
+    scene.chronicle.written_to(patch(None, why="unfrozen by eve"), facts(unreadable))
+    scene.nodes = [facts(None)]
+    await scene.settle(400)
+    assert (scene.status()["result"], scene.status()["why"]) == ("Unknown", "unfrozen by eve")
 
 
 @pytest.mark.parametrize("node", [None, facts(None), facts(session(ident="u1-2"))])

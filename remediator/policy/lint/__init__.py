@@ -12,11 +12,15 @@ from typing import Final
 
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
 from remediator.policy.lint import (
+    deadlines,
     fleet,
     healthy,
+    held,
     limits,
     names,
     order,
+    queries,
+    reasons,
     settings,
     steps,
     templates,
@@ -47,8 +51,12 @@ __all__ = [
 
 RULES: Final[tuple[Rule, ...]] = (
     *when.RULES,
+    *queries.RULES,
+    *reasons.RULES,
     *healthy.RULES,
+    *held.RULES,
     *steps.RULES,
+    *deadlines.RULES,
     *order.RULES,
     *windows.RULES,
     *limits.RULES,

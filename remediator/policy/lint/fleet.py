@@ -66,8 +66,14 @@ def _never_done(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
             yield Hit(
                 (*at, "attempts", "steps", index),
                 f"{who} has a step {step}: it is never counted",
-                f"did you mean {meant}?" if meant else "write a step that one of them has",
+                f"did you mean {meant}?" if meant else _step_fix(entry.attempts),
             )
+
+
+def _step_fix(clause: AttemptsClause) -> str:
+    if clause.policies:
+        return "write a step that one of them has"
+    return "write a step that a policy has, and check the files of all policies together"
 
 
 def _done_by(clause: AttemptsClause, context: Context) -> set[str] | None:

@@ -22,6 +22,8 @@ _TROUBLES: Final = _OWN | {
 node-problem-detector's. Of any other type nobody knows, such as of `GpuWorks`."""
 _WELL_WORDS: Final = ("Ready", "Healthy")
 """Types that end so say what is well, and are True on a node that is."""
+ALWAYS_FIRING: Final = frozenset(("Watchdog", "DeadMansSwitch"))
+"""Alerts that fire while all is well, so that their absence is noticed."""
 
 
 class _Asked(NamedTuple):
@@ -56,14 +58,25 @@ def _healthy_status(policy: RemediationPolicy, _context: Context) -> Iterator[Hi
                 )
 
 
-def _healthy_unless(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+def _healthy_unless(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     """An entry with an alert or a query beside it says more than that the node is well."""
     if not disrupts(policy):
         return
+    known = context.cluster.alertmanagers if context.cluster is not None else ()
+    watchdogs = ALWAYS_FIRING.union(one.watchdog.name for one in known if one.watchdog is not None)
     for index, entry in enumerate(policy.spec.unless):
         clause = entry.condition
-        alone = entry.alert is None and entry.query is None
-        if clause is not None and alone and _is_well(clause):
+        well = clause is not None and _is_well(clause)
+        fires = entry.alert is not None and entry.alert.name in watchdogs
+        if entry.query is not None:
+            continue
+        if entry.alert is not None and fires and (clause is None or well):
+            yield Hit(
+                ("spec", "unless", index, "alert", "name"),
+                f"{entry.alert.name} fires while all is well: the steps are always held",
+                "name an alert that says what must not be the case",
+            )
+        elif clause is not None and well and entry.alert is None:
             at: Location = ("spec", "unless", index, "condition")
             yield Hit(
                 (*at, "status") if clause.status == "False" else at,
@@ -129,7 +142,8 @@ RULES: Final = (
     Rule(
         "healthy-unless",
         Severity.WARNING,
-        "An `unless` that is no more than a condition which healthy nodes have.",
+        "An `unless` that is no more than a condition which healthy nodes have, or an alert that "
+        "always fires.",
         "`unless` holds the steps while it is so: with Ready on every node whose kubelet works, "
         "and so on nearly all with a broken GPU.",
         "Write the status of a node that must be left alone, or ask for the other one in `when`.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,7 +10,13 @@ from remediator.policy.base import LabelSelector
 from remediator.policy.drain import PodRule
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import RemediationPolicy
-from remediator.policy.steps import OnFailure, Step
+from remediator.policy.steps import JobSuccess, OnFailure, Step
+
+
+_HELPS: Final = frozenset(("job", "create", "webhook", "wait", "approve"))
+"""Steps after which a node may be another one. A drain changes no hardware."""
+_REBOOTS: Final = re.compile(r"(^|.*-)(reboot|power-?cycle)(-(node|host|machine))?")
+"""Names of templates; one such as `reboot-check` is another matter."""
 
 
 def _idle_rules(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -40,17 +47,50 @@ def _fits_all(rule: PodRule) -> bool:
 
 def _unproven_return(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     """What a step proved, or a person said, stands for what failed before it; a time does not."""
-    passed = ""
+    passed, idle = "", True
     for index, step in enumerate(policy.spec.steps):
+        comes_back = step.uncordon is not None or step.untaint is not None
         if _proves(step):
             lets_pass = step.after_failure is OnFailure.CONTINUE
             passed = step.action if lets_pass else ""
-        elif passed and (step.uncordon is not None or step.untaint is not None):
+        elif comes_back and passed:
             yield Hit(
                 ("spec", "steps", index),
                 f"the node comes back although {passed} before it may have failed",
                 f"leave it to recover, or let {passed} hold or escalate",
             )
+        elif comes_back and idle and index:
+            yield Hit(
+                ("spec", "steps", index),
+                "the node comes back with its fault: no step before it works on it, waits or asks",
+                "leave it to recover: remove it",
+            )
+        idle = idle and step.action not in _HELPS
+
+
+def _reboot_by_completion(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for index, step in enumerate(policy.spec.steps):
+        job = step.job
+        if job is None or job.success is JobSuccess.REBOOT or not _REBOOTS.fullmatch(job.template):
+            continue
+        yield Hit(
+            ("spec", "steps", index, "job"),
+            f"{job.template} takes its own pod down with the node, and never completes",
+            "write success: reboot",
+        )
+
+
+def _evicted_before(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    evicted = False
+    for index, step in enumerate(policy.spec.steps):
+        if step.drain is not None and evicted:
+            yield Hit(
+                ("spec", "steps", index),
+                "the taint NoExecute before it has evicted the pods already, and asked no "
+                "PodDisruptionBudget",
+                "put the drain before the taint, and a cordon before the drain",
+            )
+        evicted = evicted or (step.taint is not None and step.taint.effect == "NoExecute")
 
 
 def _proves(step: Step) -> bool:
@@ -73,10 +113,26 @@ RULES: Final = (
         _idle_rules,
     ),
     Rule(
+        "reboot-by-completion",
+        Severity.WARNING,
+        "A Job that by its template's name reboots the node, without `success: reboot`.",
+        "The reboot kills the Job's own pod: a Job that did its work counts as failed.",
+        "Write `success: reboot`: a new boot id, and Ready.",
+        _reboot_by_completion,
+    ),
+    Rule(
+        "evicted-before-drain",
+        Severity.WARNING,
+        "A drain behind a taint `NoExecute`.",
+        "The taint evicts at once and asks no PodDisruptionBudget: nothing is left to drain.",
+        "Drain first.",
+        _evicted_before,
+    ),
+    Rule(
         "unproven-return",
         Severity.WARNING,
         "An `uncordon` or `untaint` behind a `job`, or a wait for a condition or an object, with "
-        "`onFailure: continue`.",
+        "`onFailure: continue`; or behind no step that could help.",
         "When the Job fails, the node is given to new pods all the same. A wait for a time proves "
         "nothing of it; a later Job, condition or approval does.",
         "Leave it to `recover`, or let the failure hold.",

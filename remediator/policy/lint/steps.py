@@ -15,12 +15,6 @@ from remediator.policy.steps import NodeConditionWait, OnFailure, Step
 from remediator.policy.when import FILTERS
 
 
-LONGEST: Final = 7 * 86400.0
-"""A deadline beyond a week is mostly a wrong unit."""
-SHORTEST_WORK: Final = 30.0
-"""Seconds; pods have half a minute to end by default."""
-SHORTEST_ANSWER: Final = 300.0
-"""Seconds; a person has to see the question, and to look at the node."""
 _WORDS: Final = re.compile(r"\{\{.*?\}\}|\{[A-Za-z_.]+\}")
 _RESETS: Final = frozenset(("job", "create", "webhook"))
 
@@ -28,7 +22,8 @@ _RESETS: Final = frozenset(("job", "create", "webhook"))
 def _unreachable(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     for index, step in enumerate(policy.spec.steps[:-1]):
         awaited = step.after_failure is not OnFailure.CONTINUE
-        if awaited and not step.changes_node and step.limit <= 0:
+        timed = step.wait is not None and step.wait.for_ is not None  # has no deadline
+        if awaited and not timed and not step.changes_node and step.limit <= 0:
             then = "escalates" if step.after_failure is OnFailure.ESCALATE else "stops"
             yield Hit(
                 ("spec", "steps", index + 1),
@@ -71,31 +66,6 @@ def _proves_clear(wanted: NodeConditionWait, policy: RemediationPolicy) -> bool:
         key in {"condition", *FILTERS} for entry in policy.spec.when for key, _ in entry.given
     )
     return alone and named == {(wanted.type, wanted.status)}
-
-
-def _no_time(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for index, step in enumerate(policy.spec.steps):
-        at = ("spec", "steps", index, "timeout")
-        if step.timeout is None or step.changes_node:
-            continue
-        given = format_duration(step.timeout)
-        if step.works and step.timeout < SHORTEST_WORK:
-            yield Hit(at, f"{step.action} cannot end within {given}", "write 5m or more")
-        elif step.approve is not None and step.timeout < SHORTEST_ANSWER:
-            yield Hit(at, f"nobody answers within {given}", "write an hour or more")
-        elif step.timeout > LONGEST:
-            yield Hit(at, f"a deadline of {given} ends nothing", "write hours or a few days")
-
-
-def _idle_timeout(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for index, step in enumerate(policy.spec.steps):
-        told = step.tells and step.after_failure is OnFailure.CONTINUE
-        if step.timeout is not None and (step.changes_node or told):
-            yield Hit(
-                ("spec", "steps", index, "timeout"),
-                f"nobody waits for {step.action}: its timeout means nothing",
-                "remove it, or say onFailure: hold",
-            )
 
 
 def _repeated(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -309,22 +279,6 @@ RULES: Final = (
         "When the fault is clear no further step begins: then `recover` has the word.",
         "Leave it to `recover`, or let the wait's failure pass.",
         _waits_for_own_end,
-    ),
-    Rule(
-        "odd-timeout",
-        Severity.WARNING,
-        "A deadline so short that the step always fails, or so long that it ends nothing.",
-        "Mostly a wrong unit.",
-        "Write a time that fits the step.",
-        _no_time,
-    ),
-    Rule(
-        "idle-timeout",
-        Severity.WARNING,
-        "A timeout on a step that nobody waits for.",
-        "Its author expects something of it.",
-        "Remove it, or wait for the step by `onFailure: hold`.",
-        _idle_timeout,
     ),
     Rule(
         "repeated-step",

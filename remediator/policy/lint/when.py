@@ -1,4 +1,7 @@
-"""Rules about ``when``: what can never match, never clear, or matches the wrong thing."""
+"""Rules about ``when``: what can never match, never clear, or matches the wrong thing.
+
+Types and reasons of conditions are in ``reasons``, PromQL in ``queries``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Final
 
 from node_agent.contract import ConditionType, Reason
 from node_agent.contract import Severity as FaultSeverity
-from remediator.policy.keys import closest
+from remediator.policy.lint.healthy import ALWAYS_FIRING
+from remediator.policy.lint.queries import clears_what_it_finds
 from remediator.policy.lint.rule import (
     Context,
     Hit,
@@ -19,18 +23,22 @@ from remediator.policy.lint.rule import (
     entries,
 )
 from remediator.policy.model import RecoverWhen, RemediationPolicy
-from remediator.policy.problems import Location
 from remediator.policy.quantities import format_duration
 from remediator.policy.sources import ALERT_NODE_LABELS, SCRAPER_JOBS
-from remediator.policy.steps import NodeConditionWait
-from remediator.policy.when import ConditionClause, QueryClause
+from remediator.policy.when import QueryClause
 
 
 APPLICATION_CODES: Final = frozenset((13, 31, 43, 45, 68))
 """NVIDIA's advice is to restart the application, or to do nothing."""
 DECODED_CODES: Final = frozenset(range(144, 151))
 """Most reports of these are harmless; the agent decodes them and raises a condition."""
-NODELESS_ALERTS: Final = frozenset(("Watchdog", "DeadMansSwitch", "InfoInhibitor"))
+NODELESS_ALERTS: Final = frozenset((*ALWAYS_FIRING, "InfoInhibitor"))
+OWN_ALERT: Final = "GpuRemediation"
+"""What a channel of kind `alertmanager` sends: it is about what we do, not about a fault."""
+_BROAD: Final = frozenset(
+    ("severity", "priority", "level", "team", "cluster", "env", "environment", "namespace")
+)
+"""Labels that alerts about quite different things have in common."""
 EPISODE_GAP: Final = 30.0
 """Seconds; the agent takes lines no further apart for one episode."""
 REMEMBERED: Final = 86400.0
@@ -38,12 +46,6 @@ REMEMBERED: Final = 86400.0
 _OWN: Final = tuple(str(one) for one in ConditionType)
 _REASONS: Final = tuple(str(one) for one in Reason)
 _XID_REASON: Final = re.compile(r"S?Xid[0-9]+")
-_AGGREGATION: Final = re.compile(
-    r"^\s*(sum|min|max|avg|group|count|stddev|stdvar|quantile|count_values)\b"
-    r"\s*(?:(by|without)\s*\(([^)]*)\))?",
-    re.IGNORECASE,
-)
-_BY_BEHIND: Final = re.compile(r"\)\s*(by|without)\s*\(([^)]*)\)", re.IGNORECASE)
 
 
 def _application_error(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -80,46 +82,6 @@ def _undecoded(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
             )
 
 
-def _conditions(
-    policy: RemediationPolicy,
-) -> Iterator[tuple[Location, ConditionClause | NodeConditionWait]]:
-    """Yield all conditions of the node that a policy asks for, and where they stand."""
-    for at, entry in entries(policy):
-        if entry.condition is not None:
-            yield (*at, "condition"), entry.condition
-    for index, one in enumerate(policy.spec.unless):
-        if one.condition is not None:
-            yield ("spec", "unless", index, "condition"), one.condition
-    for index, step in enumerate(policy.spec.steps):
-        if step.wait is not None and step.wait.condition is not None:
-            yield ("spec", "steps", index, "wait", "condition"), step.wait.condition
-
-
-def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, clause in _conditions(policy):
-        meant = "" if clause.type in _OWN else closest(clause.type, _OWN)
-        if meant:
-            yield Hit(
-                (*at, "type"),
-                f"{clause.type} is no condition of our agent, and close to one",
-                f"did you mean {meant}?",
-            )
-
-
-def _unknown_reason(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, clause in _conditions(policy):
-        reasons = clause.reasons if isinstance(clause, ConditionClause) else ()
-        for index, reason in enumerate(reasons if clause.type in _OWN else ()):
-            if reason in _REASONS or _XID_REASON.fullmatch(reason):
-                continue
-            meant = closest(reason, _REASONS)
-            yield Hit(
-                (*at, "reasons", index),
-                f"our agent writes no reason {reason}",
-                f"did you mean {meant}?" if meant else "reasons stand in docs/contract.md",
-            )
-
-
 def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     for at, entry in entries(policy):
         clause = entry.alert
@@ -129,7 +91,9 @@ def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[
             yield Hit(
                 (*at, "alert", "name"),
                 f"alert {clause.name} names no node",
-                "write it under `unless`, or name an alert about a node",
+                "name an alert about a node; as it always fires, `unless` is no place for it"
+                if clause.name in ALWAYS_FIRING
+                else "write it under `unless`, or name an alert about a node",
             )
         elif clause.labels.get("job") in SCRAPER_JOBS and not (
             set(clause.labels) & set(ALERT_NODE_LABELS)
@@ -139,6 +103,28 @@ def _alert_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[
                 f"an alert on {clause.labels['job']}'s own target carries that program's node",
                 "have the rule keep the label `node` of the metric (honor_labels, or "
                 "`exported_node`), and leave `job` out here",
+            )
+
+
+def _own_alert(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy):
+        if entry.alert is not None and entry.alert.name == OWN_ALERT:
+            yield Hit(
+                (*at, "alert", "name"),
+                f"{OWN_ALERT} is what gpu-remediator sends of its own sessions",
+                "name the fault: the alert or the condition that says what is wrong",
+            )
+
+
+def _any_alert(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for at, entry in entries(policy) if disrupts(policy) else ():
+        clause = entry.alert
+        if clause is not None and not clause.name and set(clause.labels) <= _BROAD:
+            shown = ", ".join(f"{key}: {value}" for key, value in clause.labels.items())
+            yield Hit(
+                (*at, "alert"),
+                f"every alert with {shown} counts that names a node, a full disk's too",
+                "write name: ..., one entry for each alert that is meant",
             )
 
 
@@ -153,41 +139,6 @@ def _alert_of_one_node(policy: RemediationPolicy, _context: Context) -> Iterator
             )
 
 
-def _query_of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, entry in entries(policy):
-        if entry.query is None:
-            continue
-        kept = kept_labels(entry.query.promql)
-        if kept is not None and not kept & set(entry.query.node_from):
-            said = ", ".join(sorted(kept)) or "none"
-            yield Hit(
-                (*at, "query", "promql"),
-                f"its result names no node: the aggregation keeps these labels: {said}",
-                f"aggregate by one of: {', '.join(entry.query.node_from)}",
-            )
-
-
-def kept_labels(promql: str) -> frozenset[str] | None:
-    """Return the labels that the outermost aggregation of a query keeps; None: not known."""
-    found = _AGGREGATION.match(promql)
-    if found is None:
-        return None
-    word, labels = found.group(2), found.group(3)
-    if word is None:
-        behind = _BY_BEHIND.search(promql)
-        if behind is None:
-            return None if _more_follows(promql) else frozenset()
-        word, labels = behind.group(1), behind.group(2)
-    if word.lower() == "without":
-        return None
-    return frozenset(one.strip() for one in labels.split(",") if one.strip())
-
-
-def _more_follows(promql: str) -> bool:
-    """Tell whether a binary operator with its own labels may follow the aggregation."""
-    return bool(re.search(r"\b(on|ignoring|group_left|group_right|and|or|unless)\b", promql))
-
-
 def _never_clears(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     """Only a policy that wants to end by itself is asked."""
     if policy.spec.recover.when is not RecoverWhen.CLEARED:
@@ -199,22 +150,14 @@ def _never_clears(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]
                 "recover.when is cleared, and nothing proves that this query's fault has cleared",
                 "add clearedBy: <a query that names well nodes>, or recover: {when: manual}",
             )
-        elif isinstance(entry.query, QueryClause) and _same_query(entry.query):
+        elif isinstance(entry.query, QueryClause) and clears_what_it_finds(
+            entry.query.promql, entry.query.cleared_by or ""
+        ):
             yield Hit(
                 (*at, "query", "clearedBy"),
-                "it names the same nodes as the query itself, and so never a node that is well",
-                "write a query that names well nodes, such as METRIC == 0",
+                "it names the nodes that the query names, and so none that is well alone",
+                "write a query that names well nodes: METRIC == 0, or the other side of a limit",
             )
-        if entry.condition is not None and entry.condition.status == "Unknown":
-            yield Hit(
-                (*at, "condition", "status"),
-                "Unknown mostly means a silent writer, and silence proves nothing",
-                "act on the condition that says what is wrong, or recover: {when: manual}",
-            )
-
-
-def _same_query(query: QueryClause) -> bool:
-    return "".join(query.promql.split()) == "".join((query.cleared_by or "").split())
 
 
 def _odd_count(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -281,22 +224,6 @@ RULES: Final = (
         _undecoded,
     ),
     Rule(
-        "unknown-condition",
-        Severity.WARNING,
-        "A condition's type is nearly, and not quite, one of our agent's.",
-        "Any type is allowed, so a misspelt one never matches and nobody notices.",
-        "Write the type as docs/contract.md has it.",
-        _unknown_condition,
-    ),
-    Rule(
-        "unknown-reason",
-        Severity.WARNING,
-        "A reason that our agent never writes for its conditions.",
-        "The entry never matches.",
-        "Write the reason as docs/contract.md has it.",
-        _unknown_reason,
-    ),
-    Rule(
         "alert-names-no-node",
         Severity.ERROR,
         "An alert that cannot name the node that is meant.",
@@ -306,20 +233,29 @@ RULES: Final = (
         _alert_of_no_node,
     ),
     Rule(
+        "own-alert",
+        Severity.ERROR,
+        "An alert clause that asks for `GpuRemediation`.",
+        "gpu-remediator sends it for each session: a policy would act on what it did itself.",
+        "Name the fault instead.",
+        _own_alert,
+    ),
+    Rule(
+        "any-alert",
+        Severity.WARNING,
+        "An alert clause without a name, by labels that all kinds of alerts have.",
+        "With `severity: critical` alone each critical alert takes a node out of service, whatever "
+        "it is about.",
+        "Name the alerts that are meant.",
+        _any_alert,
+    ),
+    Rule(
         "alert-names-one-node",
         Severity.WARNING,
         "An alert clause that fixes the label which names the node.",
         "It can match that node only; the alert says itself which node it is about.",
         "Leave the label out.",
         _alert_of_one_node,
-    ),
-    Rule(
-        "query-names-no-node",
-        Severity.ERROR,
-        "A query whose aggregation drops every label that could name a node.",
-        "No series of its result can be given to a node: the entry never matches.",
-        "Aggregate `by (node)`, or name the label in `nodeFrom`.",
-        _query_of_no_node,
     ),
     Rule(
         "never-clears",

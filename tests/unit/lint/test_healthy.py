@@ -12,6 +12,7 @@ import pytest
 
 from remediator.cli.testing import run_file
 from remediator.lab.file import parse_tests
+from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint import RULES, Finding, lint
 from remediator.policy.model import RemediationPolicy
 
@@ -76,6 +77,17 @@ def test_people_who_end_it_themselves_may_ask_for_what_never_ends() -> None:
     assert said(policy([READY], recover={"when": "manual"}))
 
 
+def test_the_cluster_s_own_watchdog_always_fires_too() -> None:
+    cluster = ClusterSpec.model_validate(
+        {"alertmanagers": [{"name": "a", "urls": ["http://a:9093"], "watchdog": {"name": "Alive"}}]}
+    )
+    one = policy([XID], [{"alert": {"name": "Alive"}}])
+    assert not said(one)
+    assert [hit.at for hit in lint([one], cluster=cluster, rules=ASKED)] == [
+        ("spec", "unless", 0, "alert", "name")
+    ]
+
+
 @pytest.mark.parametrize(
     ("unless", "at"),
     [
@@ -87,6 +99,9 @@ def test_people_who_end_it_themselves_may_ask_for_what_never_ends() -> None:
         ([CUSTOM], []),
         ([{"condition": {"type": "GPULost"}}], []),
         ([READY | ALERT], []),
+        ([ALERT, {"alert": {"name": "Watchdog"}}], [1]),
+        ([{"alert": {"name": "Watchdog"}} | READY], [0]),
+        ([{"alert": {"name": "Watchdog"}} | NOT_READY], []),
     ],
 )
 def test_an_exception_that_every_node_is_is_none(

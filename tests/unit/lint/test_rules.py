@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +11,8 @@ import pytest
 
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint import IGNORE_ANNOTATION, RULES, lint, settings, templates
+from remediator.policy.lint.reasons import REASONS
 from remediator.policy.lint.reference import reference
-from remediator.policy.lint.when import kept_labels
 from remediator.policy.load import load_policies
 from remediator.policy.model import RemediationPolicy
 
@@ -21,6 +22,7 @@ LOG = {"notify": {"to": ["log"]}}
 CORDON: dict[str, Any] = {"cordon": {}}
 GPU = "nvidia.com/gpu.present"
 BY_NODE = "max by (node) (DCGM_FI_DEV_XID_ERRORS) == 79"
+NO_EXECUTE = {"effect": "NoExecute", "acknowledge": "evicts-daemons"}
 
 
 def policy(name: str = "one", **spec: Any) -> RemediationPolicy:
@@ -76,6 +78,35 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "healthy-unless": (
         {"unless": [{"condition": {"type": "Ready"}}]},
         {"unless": [{"condition": {"type": "Ready", "status": "False"}}]},
+    ),
+    "self-held": (
+        {"unless": [{"condition": {"type": "GPULost"}}], **when(condition={"type": "GPULost"})},
+        {"unless": [{"condition": {"type": "Upgrading"}}], **when(condition={"type": "GPULost"})},
+    ),
+    "late-attempts": (
+        attempts(atLeast=3) | {"steps": [CORDON, LOG, {"drain": {}}]},
+        attempts(atLeast=2) | {"steps": [CORDON, LOG, {"drain": {}}]},
+    ),
+    "any-value": (query("DCGM_FI_DEV_ROW_REMAP_FAILURE"), query(BY_NODE)),
+    "own-alert": (
+        when(alert={"name": "GpuRemediation"}),
+        when(alert={"name": "GpuRemediated"}),
+    ),
+    "any-alert": (
+        when(alert={"labels": {"severity": "critical"}}),
+        when(alert={"labels": {"severity": "critical", "component": "gpu"}}),
+    ),
+    "late-pod-rule": (
+        {"steps": [CORDON, LOG, {"drain": {"pods": [{"deleteAfter": {"timeout": "1h"}}]}}]},
+        {"steps": [CORDON, LOG, {"drain": {"pods": [{"deleteAfter": {"timeout": "59m"}}]}}]},
+    ),
+    "reboot-by-completion": (
+        {"steps": [CORDON, LOG, {"drain": {}}, {"job": {"template": "gpu-reboot"}}]},
+        {"steps": [CORDON, {"drain": {}}, {"job": {"template": "reboot", "success": "reboot"}}]},
+    ),
+    "evicted-before-drain": (
+        {"steps": [LOG, {"taint": NO_EXECUTE}, {"drain": {}}]},
+        {"steps": [LOG, CORDON, {"drain": {}}, {"taint": NO_EXECUTE}]},
     ),
     "unknown-reason": (
         when(condition={"type": "GPULost", "reasons": ["FalenOffBus"]}),
@@ -247,7 +278,10 @@ RESETS = {"steps": [CORDON, LOG, {"drain": {}}, RESET]}
         ({"policies": ["frist"], "steps": ["webhook"]}, ["did you mean first?"]),
         ({"policies": ["second"], "steps": ["drain"]}, ["write a step that one of them has"]),
         ({"policies": ["elsewhere"]}, ["check its file, too, or leave it out"]),
-        ({"steps": ["taint"]}, ["write a step that one of them has"]),
+        (
+            {"steps": ["taint"]},
+            ["write a step that a policy has, and check the files of all policies together"],
+        ),
     ],
 )
 def test_what_is_counted_must_be_done_by_somebody(clause: dict[str, Any], said: list[str]) -> None:
@@ -332,6 +366,49 @@ def test_a_window_is_over_when_its_last_day_has_passed_everywhere() -> None:
         "its last day was 2026-11-28: disruptive steps are held for good"
     ]
     assert said(noon) == said(noon + 86400.0) == said(None) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "fix"),
+    [
+        ("GPULost", "True", "FallenOffBus", None),
+        ("GPUXidError", "True", "SXid20034", None),
+        ("GPURecoveryActionRequired", "True", "Xid154", None),
+        ("GPULost", "False", "NoFault", None),
+        ("GPULost", "Unknown", "NotChecked", None),
+        ("Ready", "False", "KubeletNotReady", None),
+        ("GPULost", "True", "FalenOffBus", "did you mean FallenOffBus?"),
+        (
+            "GPULost",
+            "True",
+            "Xid79",
+            "Xid79 is a reason of GPUXidError: make it a clause of its own",
+        ),
+        (
+            "GPUXidError",
+            "True",
+            "FallenOffBus",
+            "FallenOffBus is a reason of GPULost: ",
+        ),
+        ("GPULost", "True", "NoFault", "reasons of it: FallenOffBus, CountMismatch, DeviceLost; "),
+        ("GPUXidError", "True", "Fatal", "reasons of it: Xid79, SXid20034 and the like; "),
+    ],
+)
+def test_a_reason_is_one_of_the_condition_that_is_asked_for(
+    kind: str, status: str, reason: str, fix: str | None
+) -> None:
+    one = policy(**when(condition={"type": kind, "status": status, "reasons": [reason]}))
+    said = [hit.fix for hit in lint([one]) if hit.rule.id == "unknown-reason"]
+    assert len(said) == (fix is not None)
+    assert all(text.startswith(fix or "") for text in said)
+
+
+def test_the_reasons_of_a_condition_are_those_of_the_contract() -> None:
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (GPU\w+) \| (.*) \|$", page, re.MULTILINE)
+    written = {kind: re.findall(r"`([^`]+)`", cell) for kind, cell in rows}
+    assert written.pop("GPUXidError") == ["Xid<code>", "SXid<code>"]
+    assert {kind: list(reasons) for kind, reasons in REASONS.items() if reasons} == written
 
 
 def test_a_healthy_node_is_not_taken_for_a_faulty_one_by_our_own_conditions_either() -> None:
@@ -439,6 +516,10 @@ MADE = {"create": {"template": "a", "waitFor": {"type": "Done"}}, "onFailure": "
         ([PASSED, {"job": {"template": "a"}}], False),
         ([PASSED, wait("GPULost")], False),
         ([MADE | {"onFailure": "hold"}], False),
+        ([], True),
+        ([{"drain": {}}], True),
+        ([{"wait": {"for": "10m"}}], False),
+        ([{"webhook": {"to": "x"}}], False),
     ],
 )
 def test_a_node_comes_back_by_what_was_proven(
@@ -454,6 +535,57 @@ def test_a_query_that_clears_itself_never_clears() -> None:
     assert "never-clears" in found(policy(**same))
 
 
+@pytest.mark.parametrize(
+    ("spec", "rule", "said"),
+    [
+        ({"wait": {"condition": {"type": "A", "for": "30m"}}}, "odd-timeout", True),
+        ({"wait": {"condition": {"type": "A", "for": "29m"}}}, "odd-timeout", False),
+        (
+            {"wait": {"condition": {"type": "A", "for": "5m"}}, "timeout": "4m"},
+            "odd-timeout",
+            True,
+        ),
+        ({"wait": {"for": "2h"}, "timeout": "1h"}, "idle-timeout", True),
+        ({"wait": {"for": "2h"}}, "idle-timeout", False),
+        ({"wait": {"for": "2h"}, "timeout": "0s"}, "unreachable-step", False),
+        ({"drain": {"pods": [{"waitCompletion": {"maxWait": "2h"}}]}}, "late-pod-rule", True),
+        ({"drain": {"pods": [{"waitCompletion": {}}]}}, "late-pod-rule", False),
+        (
+            {"drain": {"pods": [{"waitCompletion": {"maxWait": "2h"}}]}, "timeout": "3h"},
+            "late-pod-rule",
+            False,
+        ),
+    ],
+)
+def test_a_step_has_time_for_what_it_waits_for(
+    spec: dict[str, Any], rule: str, *, said: bool
+) -> None:
+    assert (rule in found(policy(steps=[CORDON, LOG, spec, LOG]))) is said
+
+
+@pytest.mark.parametrize(
+    ("template", "reboots"),
+    [
+        ("reboot", True),
+        ("gpu-reboot", True),
+        ("reboot-node", True),
+        ("power-cycle", True),
+        ("reboot-check", False),
+        ("gpu-reset", False),
+    ],
+)
+def test_a_job_that_reboots_is_known_by_its_template(template: str, *, reboots: bool) -> None:
+    steps = [CORDON, LOG, {"drain": {}}, {"job": {"template": template}}]
+    assert ("reboot-by-completion" in found(policy(steps=steps))) is reboots
+
+
+def test_where_a_drain_pauses_its_rules_may_take_longer() -> None:
+    drain = {"pods": [{"deleteAfter": {"timeout": "2h"}}], "onWindowEnd": "pause"}
+    steps = [CORDON, LOG, {"drain": drain}]
+    assert "late-pod-rule" in found(policy(steps=steps))
+    assert "late-pod-rule" not in found(policy(steps=steps, windows=[SAT]))
+
+
 def test_an_approval_takes_a_person_some_time() -> None:
     def asked(timeout: str) -> RemediationPolicy:
         return policy(steps=[CORDON, LOG, {"approve": {}, "timeout": timeout}])
@@ -467,26 +599,9 @@ def test_an_author_can_silence_a_rule_for_a_policy() -> None:
     assert "quick-recovery" not in found(policy(recover={"for": "1s"}, annotations=annotations))
 
 
-@pytest.mark.parametrize(
-    ("promql", "kept"),
-    [
-        ("sum(x)", set()),
-        ("sum by (node, gpu) (x) > 1", {"node", "gpu"}),
-        ("sum(x) by (gpu)", {"gpu"}),
-        ("max without (gpu) (x)", None),
-        ("x == 79", None),
-        ("rate(x[5m]) > 1", None),
-        ("sum(x) * on(node) group_left y", None),
-        ("summary_metric > 1", None),
-    ],
-)
-def test_labels_that_an_aggregation_keeps(promql: str, kept: set[str] | None) -> None:
-    found_labels = kept_labels(promql)
-    assert found_labels == (None if kept is None else frozenset(kept))
-
-
 def test_the_shipped_policies_are_clean() -> None:
     assert found(*load_policies([ROOT / "policies"])) == []
+    assert found(*load_policies([ROOT / "examples" / "policies"]), cluster=None) == []
 
 
 def test_the_page_lists_the_rules_as_they_are() -> None:

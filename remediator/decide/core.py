@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from remediator.decide.admit import Verdicts, admit
+from remediator.decide.admit import ONE_AT_A_TIME, Verdicts, admit
 from remediator.decide.answer import CLEAR, any_of
 from remediator.decide.calm import calm
 from remediator.decide.candidate import ActivePolicy, Candidate
@@ -172,7 +172,7 @@ def _sides(
 
 def _side(facts: NodeFacts, policies: Policies, cluster: ClusterSpec, world: World) -> _Side:
     side = _Side([], [])
-    for active in policies.active.values():
+    for _, active in sorted(policies.active.items()):  # in every shell the same
         world_of = _WORLD_OF.get(effective_mode(active.policy, facts, cluster))
         (side.mine if world_of is world else side.others).append(active)
     return side
@@ -290,8 +290,8 @@ def _candidates(look: Look, ledger: Ledger, now: float) -> list[Candidate]:
         attempt = attempt_of(facts, now, policy.name)
         text = hold.plan if hold is not None else opening(policy, attempt)[0]
         action = wants(facts, session, hold, parse_plan(text))
-        if action in {"drain", "job"} and any(known.action == action for known in found):
-            continue  # one at a time on a node
+        if action in ONE_AT_A_TIME and not one.match.fresh:
+            continue  # it could not begin, and would keep another policy from it
         if action is not None and (facts.uid in ledger.nodes or not facts.gpu):
             known = look.cluster_facts, look.silenced
             since = unhealthy_since(one.match.instances, facts, one.since)

@@ -11,6 +11,8 @@ from typing import Final
 
 from remediator.policy.convert import draino, eks, npd
 from remediator.policy.convert.draft import Converted, ConvertError, Draft, render
+from remediator.policy.load import parse_policies
+from remediator.policy.problems import PolicyError
 
 
 __all__ = ["FORMATS", "ConvertError", "Converted", "Draft", "convert"]
@@ -27,11 +29,17 @@ def convert(kind: str, text: str) -> str:
     """Return policies as YAML, one document each.
 
     Raises:
-        ConvertError: the text is not of that format, or nothing in it is a rule.
+        ConvertError: the text is not of that format, nothing in it is a rule, or a policy cannot
+            say what it says.
         KeyError: no such format.
     """
     found = FORMATS[kind](text)
     if not found.drafts:
         why = "; ".join(found.notes) or "it holds no rule"
         raise ConvertError(f"nothing to convert: {why}")
-    return render(found)
+    text = render(found)
+    try:
+        parse_policies(text.encode(), file="what was made of it")
+    except PolicyError as error:
+        raise ConvertError(f"no policy can be made of it: {error.problems[0]}") from error
+    return text

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from remediator.policy.model import API_VERSION
+from remediator.policy.yaml import MAX_DEPTH, MAX_NODES
 
 
 WIDTH: Final = 96
@@ -51,27 +53,57 @@ def policy_name(*parts: str) -> str:
     return name[:63].strip("-") or "converted"
 
 
-def unique(drafts: Iterable[Draft]) -> None:
-    """Give drafts of the same name numbers."""
-    seen: dict[str, int] = {}
+def unique(drafts: Sequence[Draft]) -> None:
+    """Give drafts of the same name numbers, such that no other has that name."""
+    taken, seen = {draft.name for draft in drafts}, set[str]()
     for draft in drafts:
-        count = seen[draft.name] = seen.get(draft.name, 0) + 1
-        if count > 1:
-            draft.name = f"{draft.name[:58]}-{count}"
+        if draft.name in seen:
+            numbered = (f"{draft.name[:58]}-{number}" for number in itertools.count(2))
+            draft.name = next(name for name in numbered if name not in taken)
+            taken.add(draft.name)
+        seen.add(draft.name)
 
 
 def read_document(text: str, what: str) -> Any:
     """Read JSON or YAML of others.
 
     Raises:
-        ConvertError: it is neither.
+        ConvertError: it is neither, or too much of it.
     """
     with suppress(ValueError, RecursionError):
-        return json.loads(text)  # YAML reads pairs of escapes in JSON otherwise
+        return _bounded(json.loads(text), what)  # YAML reads pairs of escapes in JSON otherwise
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        return _bounded(YAML(typ="safe", pure=True).load(text), what)
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConvertError(f"this is no {what}: {error}") from error
+
+
+def listed(value: Any, key: str) -> list[Any]:
+    """Return a list that may be missing. Raises ConvertError: it is something else."""
+    if value is None or isinstance(value, list):
+        return value or []
+    raise ConvertError(f"{key} is no list: {value}")
+
+
+def _bounded(data: Any, what: str) -> Any:
+    """Return a document that is not too much once its aliases are written out."""
+    level, total = [data], 0
+    for _ in range(MAX_DEPTH):
+        below = (
+            one.values() if isinstance(one, Mapping) else one
+            for one in level
+            if isinstance(one, Mapping | list | set)
+        )
+        level = list(itertools.islice(itertools.chain.from_iterable(below), MAX_NODES + 1))
+        total += len(level)
+        if not level:
+            return data
+        if total > MAX_NODES:
+            break
+    raise ConvertError(
+        f"this {what} has more than {MAX_NODES} values, aliases counted as what they stand for, or "
+        f"is nested more than {MAX_DEPTH} levels deep"
+    )
 
 
 def render(found: Converted) -> str:

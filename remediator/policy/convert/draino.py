@@ -63,6 +63,7 @@ _OURS: Final = {
 }
 _CONDITION: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*/)?[A-Za-z0-9][-A-Za-z0-9_.]*(=.*)?")
 _LONGEST_TYPE: Final = 316
+_NO_TIME: Final = format_duration(0.0)
 
 
 @dataclass(slots=True)
@@ -217,9 +218,9 @@ def _draft(condition: str, given: _Arguments) -> Draft:
         spec["nodes"] = {"selector": _nodes(labels)}
     spec["when"] = [{"condition": clause}]
     rate = given.last("drain-buffer")
-    between = _duration(rate, "--drain-buffer") if rate else 0.0
-    if between and "skip-drain" not in given.flags:
-        spec["limits"] = {"rate": {"drain": f"1/{format_duration(between)}"}}
+    between = format_duration(_duration(rate, "--drain-buffer") if rate else 0.0)
+    if between != _NO_TIME and "skip-drain" not in given.flags:
+        spec["limits"] = {"rate": {"drain": f"1/{between}"}}
     spec["steps"] = _steps(f"{kind} is {status}.", given)
     manual = kind == "Ready" or status == "Unknown"
     spec["recover"] = {"when": "manual" if manual else "cleared", "for": "10m"}

@@ -7,6 +7,7 @@ conditions are those of the EKS node monitoring agent: ``True`` is good.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,9 +15,11 @@ from remediator.policy.convert.draft import (
     Converted,
     ConvertError,
     Draft,
+    listed,
     policy_name,
     read_document,
 )
+from remediator.policy.quantities import MAX_DURATION
 
 
 RENAMED: Final = {"AcceleratedInstanceNotReady": "AcceleratedHardwareReady"}
@@ -25,6 +28,9 @@ _CONFIG: Final = "nodeRepairConfig"
 _OVERRIDES: Final = "nodeRepairConfigOverrides"
 _LIMITS: Final = ("maxParallelNodesRepaired", "maxUnhealthyNodeThreshold")
 _LABEL: Final = "eks.amazonaws.com/nodegroup"
+_COUNT: Final = range(1, 1_000_001)
+_PERCENT: Final = range(1, 101)
+_MINUTES: Final = range(int(MAX_DURATION) // 60 + 1)
 
 
 def convert(text: str) -> Converted:
@@ -50,7 +56,7 @@ def convert(text: str) -> Converted:
 
 def _one(config: dict[str, Any], group: str, found: Converted) -> None:
     limits, notes = _limits(config)
-    overrides = config.get(_OVERRIDES) or []
+    overrides = listed(config.get(_OVERRIDES), _OVERRIDES)
     for one in overrides:
         if not isinstance(one, dict):
             continue
@@ -73,7 +79,7 @@ def _draft(override: dict[str, Any], group: str) -> Draft | None:
     kind = RENAMED.get(given, given)
     reason = str(override.get("nodeUnhealthyReason") or "")
     action = str(override.get("repairAction") or "Replace")
-    minutes = _whole(override, "minRepairWaitTimeMins")
+    minutes = _whole(override, "minRepairWaitTimeMins", _MINUTES)
     condition: dict[str, Any] = {"type": kind, "status": "False"}
     if reason:
         condition["reasons"] = [reason]
@@ -111,8 +117,8 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return limits of a policy, and what is not the same about them."""
     limits: dict[str, Any] = {}
     notes = []
-    count = _whole(config, "maxParallelNodesRepairedCount")
-    share = _whole(config, "maxParallelNodesRepairedPercentage")
+    count = _whole(config, "maxParallelNodesRepairedCount", _COUNT)
+    share = _whole(config, "maxParallelNodesRepairedPercentage", _PERCENT)
     if count is not None or share is not None:
         amount = count if count is not None else f"{share}%"
         limits["budget"] = {"maxUnavailable": amount, "per": "pool"}
@@ -120,8 +126,8 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             "EKS counts the nodes that it repairs, as a share of the unhealthy ones; our budget "
             "counts every unavailable node of the pool, whoever made it so, of all its nodes."
         )
-    count = _whole(config, "maxUnhealthyNodeThresholdCount")
-    share = _whole(config, "maxUnhealthyNodeThresholdPercentage")
+    count = _whole(config, "maxUnhealthyNodeThresholdCount", _COUNT)
+    share = _whole(config, "maxUnhealthyNodeThresholdPercentage", _PERCENT)
     if count is not None:
         limits["breaker"] = {"minNodes": count, "percent": 1}
     elif share is not None and share < 100:  # noqa: PLR2004 - percent
@@ -134,14 +140,18 @@ def _limits(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return limits, notes
 
 
-def _whole(data: dict[str, Any], key: str) -> int | None:
+def _whole(data: dict[str, Any], key: str, within: range) -> int | None:
     """Return a number, which CloudFormation may hold as text; None where it is not given."""
     value = data.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    raise ConvertError(f"{key} is no whole number: {value}")
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
+        value = int(value)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConvertError(f"{key} is no whole number: {value}")
+    if value not in within:
+        raise ConvertError(f"{key} is not from {within[0]} to {within[-1]}: {value}")
+    return value
 
 
 def _configs(value: Any, group: str) -> Iterator[tuple[str, dict[str, Any]]]:

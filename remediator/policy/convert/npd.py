@@ -14,6 +14,7 @@ from remediator.policy.convert.draft import (
     Converted,
     ConvertError,
     Draft,
+    listed,
     policy_name,
     read_document,
 )
@@ -55,7 +56,8 @@ def convert(text: str) -> Converted:
 
 
 def _draft(condition: str, reasons: list[str], data: dict[str, Any]) -> Draft:
-    declared = {str(one.get("type")) for one in data.get("conditions", []) if isinstance(one, dict)}
+    known = listed(data.get("conditions"), "conditions")
+    declared = {str(one.get("type")) for one in known if isinstance(one, dict)}
     draft = Draft(
         policy_name(condition),
         {

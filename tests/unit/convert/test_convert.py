@@ -239,6 +239,30 @@ def test_pods_of_a_stateful_set_are_mentioned_where_draino_would_leave_them(
         ("draino", "--node-label a=b --node-label a=c X", "given twice, as 'b' and 'c'"),
         ("draino", "X=True,9999999999h", "longer than"),
         ("draino", "--node-label =b X", "no key of a label"),
+        (
+            "npd",
+            '{"conditions": 5, "rules": [{"type": "permanent", "condition": "X"}]}',
+            "no list: 5",
+        ),
+        (
+            "npd",
+            json.dumps({"rules": [{"type": "permanent", "condition": "X" * 400}]}),
+            "no policy can be made of it: .*type: X+... is too long",
+        ),
+        ("npd", "a: &a {b: *a}", "nested more than"),
+        ("eks", "a: &a [*a]", "nested more than"),
+        ("eks", "[" * 2000 + "]" * 2000, "recursion"),
+        (
+            "eks",
+            "\n".join(
+                ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]"]
+                + [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 8)}]" for at in range(1, 30)]
+            ),
+            "more than 50000 values",
+        ),
+        ("eks", "nodeRepairConfig: {nodeRepairConfigOverrides: 5}", "Overrides is no list: 5"),
+        ("eks", "nodeRepairConfig: {maxParallelNodesRepairedPercentage: 150}", "not from 1 to 100"),
+        ("eks", "nodeRepairConfig: {maxUnhealthyNodeThresholdCount: '0'}", "not from 1 to"),
     ],
 )
 def test_what_cannot_be_converted_says_why(kind: str, text: str, said: str) -> None:
@@ -271,6 +295,75 @@ def test_whatever_names_others_use_the_policy_can_be_read(condition: str, reason
     assert clause is not None
     assert clause.type == condition
     assert policy.policy.spec.mode is Mode.DRY_RUN
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-2, 120), st.integers(), st.integers().map(str))
+OVERRIDES = st.lists(
+    st.fixed_dictionaries(
+        {"nodeMonitoringCondition": st.sampled_from(["KernelReady", "KernelReady-2", "X" * 99])},
+        optional={
+            "nodeUnhealthyReason": st.sampled_from(["A", "A-2", "A-3", "a 2", "9", ""]),
+            "minRepairWaitTimeMins": NUMBERS,
+            "repairAction": st.sampled_from(["Reboot", "Replace", "NoAction", 5]),
+        },
+    ),
+    max_size=4,
+)
+LIMITS = st.dictionaries(
+    st.sampled_from(
+        [
+            f"{what}{how}"
+            for what in ("maxParallelNodesRepaired", "maxUnhealthyNodeThreshold")
+            for how in ("Count", "Percentage")
+        ]
+    ),
+    NUMBERS,
+)
+
+
+@given(overrides=OVERRIDES, limits=LIMITS)
+def test_any_configuration_of_eks_is_converted_or_refused_with_its_own_key(
+    overrides: list[dict[str, object]], limits: dict[str, object]
+) -> None:
+    config = {"nodeRepairConfigOverrides": overrides, **limits}
+    try:
+        made = convert("eks", json.dumps({"nodeRepairConfig": config}))
+    except ConvertError as error:
+        said = str(error)
+    else:
+        parsed = parse_policies(made.encode(), file="converted.yaml")
+        assert len(parsed.policies) == len(overrides)
+        said = ""
+    assert "no policy can be made of it" not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "names"),
+    [
+        ("draino", "Aa AA Aa-2 aA", {"aa", "aa-2", "aa-3", "a-a"}),
+        (
+            "npd",
+            json.dumps(
+                {"rules": [{"type": "permanent", "condition": x} for x in ("Ab", "AB", "ab-2")]}
+            ),
+            {"ab", "ab-2", "ab-3"},
+        ),
+    ],
+)
+def test_no_number_that_keeps_names_apart_makes_the_name_of_another(
+    kind: str, text: str, names: set[str]
+) -> None:
+    assert set(checked(convert(kind, text))) == names
+
+
+def test_a_buffer_too_short_to_be_a_rate_is_none() -> None:
+    (policy,) = checked(convert("draino", "--drain-buffer=0.1ms X")).values()
+    assert policy.spec.limits.rate.drain is None
+
+
+def test_what_is_null_in_a_configuration_is_not_given() -> None:
+    rules = [{"type": "permanent", "condition": "X"}]
+    assert checked(convert("npd", json.dumps({"conditions": None, "rules": rules})))
 
 
 ARGUMENTS = st.lists(

@@ -106,7 +106,8 @@ class Throttled(Transient):
     """429. For an eviction see `causes`: DisruptionBudget is no throttling.
 
     Attributes:
-        retry_after: seconds that the server asks for; 0 when it does not say.
+        retry_after: seconds that the server asks for; 0 when it does not say, and never more than
+            `LONGEST_RETRY_AFTER`: who asks for an hour is a proxy, and knows less than we.
     """
 
     retry_after: float = 0.0
@@ -136,6 +137,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 _SERVER_ERRORS = 500
 _REDIRECTS = range(300, 400)
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds. The API server asks for one, or for ten."""
 
 
 def from_status(access: Access, status: int, body: Status, *, retry_after: float = 0.0) -> ApiError:
@@ -159,7 +162,8 @@ def from_status(access: Access, status: int, body: Status, *, retry_after: float
     message = message or body.message
     error = kind(access, status=status, reason=body.reason, message=message, causes=causes)
     if isinstance(error, Throttled | ServerError):
-        error.retry_after = retry_after or float(body.retry_after_seconds)
+        asked = retry_after or float(body.retry_after_seconds)
+        error.retry_after = max(0.0, min(asked, LONGEST_RETRY_AFTER))
     return error
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_FEW = 64
+"""So many more entries than twice the alarms may the heap have, of alarms that are off or moved."""
+
+
 class ShutDown(Exception):  # noqa: N818 - an end, not an error
     """The queue is shut down and empty."""
 
@@ -81,6 +85,9 @@ class WorkQueue:
             return
         self._alarms[key] = when
         heapq.heappush(self._heap, (when, key))
+        if len(self._heap) > 2 * len(self._alarms) + _FEW:
+            self._heap = [(at, one) for one, at in self._alarms.items()]
+            heapq.heapify(self._heap)
         self._arm()
 
     def add_after(self, key: str, delay: float) -> None:

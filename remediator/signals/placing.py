@@ -119,6 +119,8 @@ class Placing:
     def _keep(self, identity: Identity, before: Answer | None, after: Answer | None) -> None:
         if isinstance(before, Found):
             self._on[before.node].discard(identity)
+            if not self._on[before.node]:
+                del self._on[before.node]
         if isinstance(after, Found):
             self._on.setdefault(after.node, set()).add(identity)
         if after is None:

@@ -140,6 +140,8 @@ class NodeIndex:
             return
         for key in before.keys if before is not None else ():
             self._by[key].discard(name)
+            if not self._by[key]:
+                del self._by[key]
         self._nodes.pop(name, None)
         if after is not None:
             self._nodes[name] = after

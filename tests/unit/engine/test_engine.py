@@ -49,6 +49,7 @@ from remediator.kube.workqueue import WorkQueue
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.model import RemediationPolicy
 from remediator.signals.fleet import Fleet
+from tests.unit.held import held
 from tests.unit.kube.build import bare_node
 
 
@@ -62,6 +63,7 @@ XID = Fault(
     code=79,
     boot_id="b1",
 )
+OTHER = msgspec.structs.replace(XID, code=48)
 pytestmark = pytest.mark.looptime
 
 
@@ -524,6 +526,38 @@ async def test_a_deleted_node_ends_its_session_and_people_are_told(world: Run) -
         assert it.cordons() == ["n1", "n2"]  # its place is free again
         assert [one.key for one, _ in it.records.messages][-1].endswith("/node-gone")
         assert "uid-n1" not in it.real.decisions
+
+
+async def test_nodes_that_come_and_go_leave_nothing_behind(world: Run) -> None:
+    """An autoscaler gives each a name of its own: what one leaves, a year has by the million."""
+
+    async def pass_through(it: World_, numbers: range) -> int:
+        for number in numbers:
+            if number == numbers[-1]:
+                await asyncio.sleep(2 * 86400)  # some things are remembered for a while
+            name = f"passes-{number}"
+            it.server.put(name)
+            await asyncio.sleep(1)
+            it.server.put(name, XID)
+            await asyncio.sleep(3)
+            for beat in range(5):
+                it.server.put(name, XID, *((OTHER,) if beat % 2 else ()))
+                await asyncio.sleep(1)
+            it.fleet.on_event(it.server.nodes.pop(name), None)
+            await asyncio.sleep(1)
+        for told in (it.server.writes, it.records.results, it.records.messages):
+            told.clear()
+        return held(it.engine)
+
+    async with world() as it:
+        it.records.submit = lambda *_, **__: True
+        it.policy(
+            windows=[],
+            steps=[{"cordon": {}}, {"label": {"set": {"a": "b"}}}, {"notify": {"to": ["log"]}}],
+        )
+        after_few = await pass_through(it, range(10))
+        after_many = await pass_through(it, range(10, 40))
+        assert after_many <= after_few
 
 
 async def test_a_write_to_a_node_that_is_gone_is_not_repeated(world: Run) -> None:

@@ -11,14 +11,21 @@ from aiohttp import web
 
 from remediator.act.writes import Verdict, write
 from remediator.decide.decision import PatchNode
+from remediator.kube.access import access_of
 from remediator.kube.budgets import list_budgets
 from remediator.kube.client import ApiClient, connect
 from remediator.kube.config import ApiConfig
 from remediator.kube.configmap import ConfigMaps
 from remediator.kube.custom import CustomObjects
 from remediator.kube.dynamic import Kind, ObjectApi
-from remediator.kube.errors import ServerError, Unreachable
-from remediator.kube.objects import ConfigMap
+from remediator.kube.errors import (
+    LONGEST_RETRY_AFTER,
+    ServerError,
+    Throttled,
+    Unreachable,
+    from_status,
+)
+from remediator.kube.objects import ConfigMap, Status, StatusDetails
 from remediator.kube.patch import ApiNodeWriter, NodePatch
 from remediator.kube.pods import ApiPods
 from remediator.kube.read import ApiNodeReader
@@ -121,6 +128,17 @@ async def test_a_redirect_is_no_success(status: int) -> None:
         with pytest.raises(ServerError, match="redirected"):
             async with api.stream("/api/v1/nodes?watch=1", read_timeout=1):
                 pass
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("said", ["header", "body"])
+async def test_nobody_is_waited_for_longer_than_a_minute(status: int, said: str) -> None:
+    """Of a page of maintenance that asks for an hour: the cluster is there again sooner."""
+    body = Status(details=StatusDetails(retry_after_seconds=0 if said == "header" else 3600))
+    header = 3600.0 if said == "header" else 0.0
+    error = from_status(access_of("GET", "/api/v1/nodes"), status, body, retry_after=header)
+    assert isinstance(error, Throttled | ServerError)
+    assert error.retry_after == LONGEST_RETRY_AFTER
 
 
 async def test_a_server_whose_name_can_be_none_is_not_reached() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from remediator.kube.workqueue import ShutDown, WorkQueue
+from tests.unit.held import held
 
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -155,3 +156,22 @@ async def test_dropped_key_rings_no_more() -> None:
     queue.drop("gone")
 
     assert await queue.get() == "stays"
+
+
+async def test_looks_that_each_ask_for_another_far_away_pile_nothing_up() -> None:
+    """A window that opens on Saturday, and an agent that has news every ten seconds."""
+    queue = WorkQueue()
+    saturday = now() + 86400
+    queue.add_at("sooner", now() + 3600)
+    for _ in range(3000):
+        for key in ("a", "b"):
+            queue.add(key)
+        for key in await queue.get_batch():
+            queue.add_at(key, saturday)
+            queue.done(key)
+    assert held(queue) < 500
+    for at, keys in ((now() + 3600, {"sooner"}), (saturday, {"a", "b"})):
+        await asyncio.sleep(at - now() - 0.1)
+        assert len(queue) == 0
+        await asyncio.sleep(0.2)
+        assert set(await queue.get_batch()) == keys

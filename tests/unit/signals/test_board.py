@@ -19,6 +19,7 @@ from remediator.signals.board import REFUSED_SECONDS, REFUSED_SOONEST, Board
 from remediator.signals.fleet import Fleet
 from remediator.signals.queries import Answered, Sample
 from remediator.signals.resolve import NodeIndex, PodKey, PodPlace
+from tests.unit.held import held
 from tests.unit.signals.test_resolve import node
 
 
@@ -436,3 +437,30 @@ def test_a_query_of_unless_needs_no_node(desk: Desk) -> None:
 def test_a_query_without_a_server_is_said(desk: Desk) -> None:
     desk.board.use([policy(when=[{"query": {"promql": "x", "source": "other"}}])])
     assert "query x: no Prometheus other is configured" in desk.board.notes()
+
+
+def test_nodes_that_come_and_go_leave_nothing_behind(desk: Desk) -> None:
+    """An autoscaler gives each a name and an address of its own."""
+    query = {"promql": "x", "for": "0s"}
+    desk.board.use([policy(), policy(when=[{"query": query}])])
+    (key,) = desk.board.queries
+
+    def pass_through(numbers: range) -> int:
+        for number in numbers:
+            name = f"passes-{number}.example.com"
+            there = node(name, ip=f"10.1.{number // 250}.{number % 250}", hostname=f"h{number}")
+            desk.node(None, there)
+            named = Sample({"node": name}, 1.0)
+            desk.board.answered(key, Answered((named,), (), desk.clock.time))
+            desk.poll(alert(node=name), alert(name="Other", instance=f"h{number}:9400"))
+            assert len(desk.alerts(name)) == 2
+            desk.node(there, None)
+            desk.poll(alert(node=name))  # it fires on for a while
+            desk.board.answered(key, Answered((), (), desk.clock.time))
+            for _ in range(3):
+                desk.poll()
+        desk.changed.clear()
+        return held(desk)
+
+    after_few = pass_through(range(10))
+    assert pass_through(range(10, 40)) <= after_few

@@ -56,6 +56,12 @@ _NOT_OF_THE_JOB: Final = (
     *("selector", "manualSelector"),
 )
 """Keys by which a Job would be tried again, wait, be nobody's, or be refused beside what we set."""
+_OF_ANOTHER_JOB: Final = (
+    *("controller-uid", "job-name"),
+    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+)
+"""Labels that Kubernetes puts on a Job's pods: of a template that was exported from a cluster they
+name the Job of that time, and the server refuses the new one."""
 _NOT_OF_THE_POD: Final = ("nodeSelector", "affinity", "schedulingGates")
 _MINUTE: Final = 60.0
 _OVERDUE: Final = "DeadlineExceeded"
@@ -203,7 +209,8 @@ def job_of(template: Json, work: Work, *, template_name: str, seconds: float, ho
         raise TemplateError(f"template {template_name} has no containers")
     metadata = _optional(pod, "metadata", template_name)
     labels = _optional(metadata, "labels", template_name)
-    metadata["labels"] = {**labels, **labels_of(work, name)}
+    own = {key: value for key, value in labels.items() if key not in _OF_ANOTHER_JOB}
+    metadata["labels"] = {**own, **labels_of(work, name)}
     for key in _NOT_OF_THE_POD:
         inner.pop(key, None)
     inner |= {

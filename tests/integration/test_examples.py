@@ -1,5 +1,6 @@
 """The kustomization that users copy builds, and what it mounts is what the controller reads."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,22 @@ from testbed.cluster import Cluster
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def work_of(template: str, node: str) -> Work:
+    return Work(
+        key="s1/p/2",
+        node=node,
+        uid="uid-1",
+        policy="p",
+        step=2,
+        action="job",
+        spec=Step.model_validate({"job": {"template": template}}),
+        session="s1",
+        attempt=1,
+        since=0.0,
+        deadline=600.0,
+    )
 
 
 @pytest.mark.cluster
@@ -52,19 +69,7 @@ def test_the_example_kustomization_gives_the_controller_its_config(tmp_path: Pat
 @pytest.mark.cluster
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "jobs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_an_example_of_a_job_is_one_that_the_server_takes(path: Path, cluster: Cluster) -> None:
-    work = Work(
-        key="s1/p/2",
-        node=cluster.create_node(),
-        uid="uid-1",
-        policy="p",
-        step=2,
-        action="job",
-        spec=Step.model_validate({"job": {"template": path.stem}}),
-        session="s1",
-        attempt=1,
-        since=0.0,
-        deadline=600.0,
-    )
+    work = work_of(path.stem, cluster.create_node())
     template = parse_template(path.read_text("utf-8"), file=str(path))
     template["metadata"]["namespace"] = cluster.namespace
     job = job_of(template, work, template_name=path.stem, seconds=600.0, home=cluster.namespace)
@@ -76,6 +81,31 @@ def test_an_example_of_a_job_is_one_that_the_server_takes(path: Path, cluster: C
     )
     for container in job["spec"]["template"]["spec"]["containers"]:
         assert "{" not in "".join(container.get("args", [])).replace("${", "")
+    assert made["metadata"]["name"] == job["metadata"]["name"]
+
+
+@pytest.mark.cluster
+def test_a_job_that_was_exported_from_a_cluster_is_taken(tmp_path: Path, cluster: Cluster) -> None:
+    """What `kubectl get job -o yaml` gives, less what a template may not have."""
+    jobs = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs"
+    pod = {"restartPolicy": "Never", "containers": [{"name": "reset", "image": "reset"}]}
+    given = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "old"}}
+    there = cluster.api.create(jobs, given | {"spec": {"template": {"spec": pod}}})
+    kept = {key: there["metadata"].get(key) for key in ("name", "namespace", "labels")}
+    path = tmp_path / "old.yaml"
+    path.write_text(json.dumps(there | {"metadata": kept}))
+    assert "controller-uid" in there["spec"]["template"]["metadata"]["labels"]
+
+    work = work_of("old", cluster.create_node())
+    job = job_of(
+        parse_template(path.read_text(), file=str(path)),
+        work,
+        template_name="old",
+        seconds=600.0,
+        home=cluster.namespace,
+    )
+    made = cluster.api.create(jobs, job, dryRun="All", fieldValidation="Strict")
+
     assert made["metadata"]["name"] == job["metadata"]["name"]
 
 

@@ -37,6 +37,16 @@ NOT_HEEDED: Final[Mapping[tuple[str, ...], tuple[tuple[Any, ...], str]]] = {
     ("template", "spec", "affinity"): (({},), "it runs on the node that is at fault"),
     ("template", "spec", "nodeName"): (("{node}",), "it runs on the node that is at fault"),
     ("template", "spec", "schedulingGates"): (([],), "it begins at once"),
+    **{
+        ("template", "metadata", "labels", key): (
+            (),
+            "it names an earlier Job, which was exported",
+        )
+        for key in (
+            *("controller-uid", "job-name"),
+            *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+        )
+    },
 }
 """Keys of a Job's spec that the step sets itself or takes out: what is the same, and what holds."""
 
@@ -88,6 +98,12 @@ def _not_heeded(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
     for index, one in _jobs(policy, context):
         if why_no_job(one.data or {}):
             continue
+        if "status" in (one.data or {}):
+            yield Hit(
+                ("spec", "steps", index, "job", "template"),
+                f"{one.file}: status is not heeded: it says how another Job ended",
+                "leave it out of the template",
+            )
         for path, (same, holds) in NOT_HEEDED.items():
             given = _at((one.data or {}).get("spec"), path)
             if given is not None and given not in same:
@@ -165,7 +181,8 @@ RULES: Final = (
         Severity.WARNING,
         "A Job's template says what a `job` step sets itself, and otherwise. Asked only with "
         "`--config`.",
-        "Its author expects something of it, such as six tries of `backoffLimit`.",
+        "Its author expects something of it, such as six tries of `backoffLimit`; or it was "
+        "exported from a cluster, with what Kubernetes wrote into it.",
         "Leave it out, and say it at the step: `timeout`, `maxAttempts`.",
         _not_heeded,
     ),

@@ -32,6 +32,11 @@ def job(spec: dict[str, Any] | None = None, pod: dict[str, Any] | None = None) -
     return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
 
 
+def exported(labels: dict[str, str]) -> dict[str, Any]:
+    """Return the template of a Job's pods as a cluster gives it."""
+    return {"metadata": {"labels": labels}, "spec": job()["spec"]["template"]["spec"]}
+
+
 def found(folder: Path, template: str | None, *, file: str = "r.yaml") -> list[dict[str, Any]]:
     """Return what `policy check` says of a template and of those who use it."""
     (folder / "p.yaml").write_text(POLICY)
@@ -145,7 +150,11 @@ def test_what_is_no_job_is_what_the_step_refuses(tmp_path: Path, template: dict[
 @pytest.mark.parametrize("path", NOT_HEEDED, ids=".".join)
 def test_what_is_said_not_to_be_heeded_is_not(path: tuple[str, ...]) -> None:
     *above, key = path
-    template = job(pod={key: "odd"}) if above else job({key: "odd"})
+    template = job()
+    place = template["spec"]
+    for one in above:
+        place = place.setdefault(one, {})
+    place[key] = "odd"
     made = job_of(template, WORK, template_name="reset", seconds=600.0, home="default")["spec"]
     for one in above:
         made = made[one]
@@ -161,6 +170,12 @@ def test_what_is_said_not_to_be_heeded_is_not(path: tuple[str, ...]) -> None:
         (job(pod={"restartPolicy": "OnFailure"}), "spec.template.spec.restartPolicy"),
         (job(pod={"nodeSelector": {"a": "b"}}), "runs on the node that is at fault"),
         (job({"managedBy": "example.com/queue"}), "Kubernetes' own controller runs it"),
+        (job() | {"status": {"succeeded": 1}}, "status is not heeded: it says how another Job"),
+        (
+            job({"template": exported({"job-name": "old"})}),
+            "spec.template.metadata.labels.job-name is not heeded: it names an earlier",
+        ),
+        (job({"template": exported({"app": "reset"})}), ""),
         (job(pod={"schedulingGates": [{"name": "g"}]}), "it begins at once"),
         (job({"ttlSecondsAfterFinished": 60}), ""),
         (job({"completions": 1, "parallelism": 1, "suspend": False}), ""),

@@ -32,6 +32,7 @@ from remediator.kube.objects import Node
 from remediator.policy.drain import Drain, Evictions
 from remediator.policy.load import load_policies
 from remediator.policy.problems import PolicyError
+from remediator.policy.steps import Step
 
 
 BAD_INPUT: Final = 2
@@ -48,13 +49,19 @@ class Wish(NamedTuple):
     timeout: float = 0.0
 
 
-def wish(*, policy: Path | None, keys: dict[str, Any], per_second: int, timeout: float) -> Wish:
+def wish(
+    *, policy: Path | None, keys: dict[str, Any], per_second: int, timeout: float | None
+) -> Wish:
     """Read the flags: they change what the drain step of a policy file says, if one is named.
+
+    ``timeout``: seconds; None: the step's, or an hour.
 
     Raises:
         Failure: a value is wrong, or the file has no drain.
     """
-    base = _drain_of(policy) if policy is not None else {}
+    step = _step_of(policy) if policy is not None else Step(drain=Drain())
+    base = (step.drain or Drain()).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    timeout = step.limit if timeout is None else timeout
     keys = {**keys, "pods": [*base.get("pods", ()), *keys.get("pods", ())]}
     evictions = {"perSecond": per_second, "burst": max(1, per_second)}
     try:
@@ -87,16 +94,16 @@ def drain_node(target: Target, name: str, wanted: Wish) -> None:
         raise Failure(f"error: {name} is not drained: {end.note}. It stays cordoned.")
 
 
-def _drain_of(file: Path) -> dict[str, Any]:
-    """The keys of the one drain step in a policy file."""
+def _step_of(file: Path) -> Step:
+    """Return the one drain step in a policy file."""
     try:
         policies = load_policies([file])
     except PolicyError as error:
         raise failure_of(error) from error
-    found = [step.drain for one in policies for step in one.spec.steps if step.drain is not None]
+    found = [step for one in policies for step in one.spec.steps if step.drain is not None]
     if len(found) != 1:
         raise Failure(f"error: {file} has {len(found)} drain steps, not one", code=BAD_INPUT)
-    return found[0].model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return found[0]
 
 
 async def _drain(api: ApiClient, node: Node, wanted: Wish) -> Ended:

@@ -243,7 +243,10 @@ def drain(
         bool,
         typer.Option("--watch", help="Evict nothing; follow the session's drain, or what is left."),
     ] = False,
-    timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up after it.")] = "1h",
+    timeout: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Give up after it. Default: the policy step's, or 1h."),
+    ] = "",
     gpu_pods_only: Annotated[
         bool, typer.Option("--gpu-pods-only", help="Only pods that ask for a GPU.")
     ] = False,
@@ -277,7 +280,7 @@ def drain(
     keys |= {"despite": despite} if despite else {}
     keys |= {"gracePeriod": grace_period} if grace_period else {}
     keys |= {"pods": [{"deleteAfter": {"timeout": delete_after}}]} if delete_after else {}
-    seconds = seconds_of(timeout, "--timeout")
+    seconds = seconds_of(timeout, "--timeout") if timeout else None
     target = target_of(kubeconfig, context, namespace)
 
     def work() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from remediator.decide.decision import Work
 from remediator.kube.dynamic import Json, Kind, ObjectApi
 from remediator.kube.errors import AlreadyExists, Invalid, NotFound
-from remediator.policy.load import read_text
+from remediator.policy.files import read_text
 from remediator.policy.problems import PolicyError
 from remediator.policy.templates import Template, TemplateError, check_template, fill
 from remediator.policy.yaml import read_documents

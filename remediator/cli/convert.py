@@ -9,7 +9,7 @@ import typer
 
 from remediator.cli.failure import Failure
 from remediator.policy.convert import FORMATS, ConvertError, convert
-from remediator.policy.load import read_text
+from remediator.policy.files import read_text
 from remediator.policy.problems import PolicyError
 
 

@@ -16,9 +16,10 @@ from remediator.cli.terminal import counted
 from remediator.lab.case import KIND, PolicyTest
 from remediator.policy.base import Model
 from remediator.policy.cluster import ClusterSpec, RemediatorConfig
+from remediator.policy.files import read_text
 from remediator.policy.keys import closest
 from remediator.policy.lint import RULES, Finding, Rule, Severity, lint, lint_config
-from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_document, read_text
+from remediator.policy.load import CONFIG_KIND, ParsedFile, load_files, parse_document
 from remediator.policy.problems import PolicyError, Problem, render
 from remediator.policy.schema import KINDS, schema_of
 from remediator.policy.templates import ReadTemplate, TemplateError

@@ -14,7 +14,8 @@ from remediator.lab.file import TestFile, parse_tests
 from remediator.lab.play import play
 from remediator.lab.player import CaseError
 from remediator.lab.report import Result, failed_lines, junit, timeline_lines
-from remediator.policy.load import TEST_SUFFIXES, load_policies, read_text
+from remediator.policy.files import TEST_SUFFIXES, read_text
+from remediator.policy.load import load_policies
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import PolicyError, Problem, render
 

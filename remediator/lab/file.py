@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from remediator.lab.case import KIND, Case, PolicyTest, TestSpec
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.load import TEST_SUFFIXES, parse_document
+from remediator.policy.files import TEST_SUFFIXES
+from remediator.policy.load import parse_document
 from remediator.policy.problems import Location, PolicyError, Problem
 from remediator.policy.tree import Document
 

@@ -29,14 +29,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.load import (
-    ParsedFile,
-    check_channels,
-    check_names,
-    find_files,
-    parse_policies,
-    read_text,
-)
+from remediator.policy.files import find_files, read_text
+from remediator.policy.load import ParsedFile, check_channels, check_names, parse_policies
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import PolicyError, Problem
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from remediator.cli.root import app
-from remediator.policy.load import find_files
+from remediator.policy.files import find_files
 
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,8 @@ from node_agent.xid.catalogue import load_catalogue
 from remediator.cli.testing import run_file
 from remediator.lab.file import parse_tests
 from remediator.lab.report import failed_lines
-from remediator.policy.load import find_files, load_policies
+from remediator.policy.files import find_files
+from remediator.policy.load import load_policies
 from remediator.policy.model import Mode
 
 

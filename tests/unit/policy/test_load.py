@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 
 from remediator.policy.cluster import ClusterSpec
-from remediator.policy.load import (
-    MAX_BYTES,
-    check_channels,
-    find_files,
-    load_policies,
-    parse_config,
-    parse_policies,
-    read_text,
-)
+from remediator.policy.files import MAX_BYTES, find_files, read_text
+from remediator.policy.load import check_channels, load_policies, parse_config, parse_policies
 from remediator.policy.model import Mode
 from remediator.policy.problems import PolicyError, Problem, render
 

@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 
 from remediator.policy import reference
 from remediator.policy.cluster import RemediatorConfig
-from remediator.policy.load import find_files, load_config, load_policies, parse_policies
+from remediator.policy.files import find_files
+from remediator.policy.load import load_config, load_policies, parse_policies
 from remediator.policy.model import Mode, RemediationPolicy
 from remediator.policy.problems import PolicyError
 from remediator.policy.schema import json_schema

@@ -15,6 +15,7 @@ CONTROLLER, AGENT = ROOT / "remediator", ROOT / "node-agent" / "node_agent"
 NOT_PURE = {
     # read and write files, or the clock
     "remediator.policy.configfile",
+    "remediator.policy.files",
     "remediator.policy.load",
     "remediator.policy.reload",
     "remediator.policy.yaml",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from remediator.policy.codes import CountClause, SXidClause, XidClause
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts, entries
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.when import (
@@ -22,7 +23,7 @@ def _self_held(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
         return
     for index, entry in enumerate(policy.spec.unless):
         parts = [part for part in (entry.alert, entry.query, entry.condition) if part is not None]
-        if all(_requires(one, part) for one in policy.spec.when for part in parts):
+        if all(requires(one, part) for one in policy.spec.when for part in parts):
             yield Hit(
                 ("spec", "unless", index),
                 f"it holds whenever the policy matches: `when` asks for the same {_named(entry)}",
@@ -35,14 +36,14 @@ def _named(entry: Unless) -> str:
     return " and ".join(key for key, part in given if part is not None)
 
 
-def _requires(entry: Clauses, part: Any) -> bool:
-    """Tell whether an entry holds only where a part of ``unless`` does."""
+def requires(entry: Clauses, part: Any) -> bool:
+    """Tell whether an entry holds only where one clause, of another entry or ``unless``, does."""
     if any(_implies(clause, part) for _, clause in entry.given):
         return True
     if not isinstance(entry, Group):
         return False
-    return any(_requires(one, part) for one in entry.all or ()) or (
-        bool(entry.any) and all(_requires(one, part) for one in entry.any or ())
+    return any(requires(one, part) for one in entry.all or ()) or (
+        bool(entry.any) and all(requires(one, part) for one in entry.any or ())
     )
 
 
@@ -61,8 +62,21 @@ def _implies(clause: Any, part: Any) -> bool:
         )
     if isinstance(clause, QueryClause) and isinstance(part, QueryClause):
         same = "".join(clause.promql.split()) == "".join(part.promql.split())
-        return same and part.source == clause.source
-    return False
+        return same and part.source == clause.source and part.for_ <= clause.for_
+    asked, wanted = _codes(clause), _codes(part)
+    return bool(asked) and not isinstance(part, CountClause) and asked <= wanted
+
+
+def _codes(clause: Any) -> frozenset[tuple[str, int]]:
+    """Return the codes that a clause names; none where it asks how bad they are."""
+    if isinstance(clause, CountClause):
+        return frozenset(
+            (*(("xid", one) for one in clause.xid), *(("sxid", one) for one in clause.sxid))
+        )
+    if isinstance(clause, XidClause | SXidClause):
+        kind = "xid" if isinstance(clause, XidClause) else "sxid"
+        return frozenset((kind, one) for one in clause.codes or ())
+    return frozenset()
 
 
 def _late_attempts(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:

@@ -7,9 +7,9 @@ from typing import Final
 
 from remediator.policy.cluster import ClusterSpec
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts, entries
-from remediator.policy.model import Breaker, RecoverWhen, RemediationPolicy
+from remediator.policy.model import RATED, Breaker, RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
-from remediator.policy.quantities import Amount, format_duration
+from remediator.policy.quantities import Amount, format_amount, format_duration, format_rate
 from remediator.policy.templates import ReadTemplate
 
 
@@ -51,6 +51,36 @@ def _unbounded_config(cluster: ClusterSpec, _files: Mapping[str, ReadTemplate]) 
             "out of service at once",
             "write a share, or leave budgets out for the default (1 per pool, 10% of the cluster)",
         )
+
+
+def _idle_limit(policy: RemediationPolicy, context: Context) -> Iterator[Hit]:
+    """All must allow: one that is wider than RemediatorConfig's of the same kind widens nothing."""
+    cluster, limits = context.cluster, policy.spec.limits
+    if cluster is None or not disrupts(policy):
+        return
+    own = limits.budget
+    for one in cluster.budgets:
+        if own is None:
+            break
+        same = (one.per, one.max_unavailable.percent) == (own.per, own.max_unavailable.percent)
+        if same and own.max_unavailable.value > one.max_unavailable.value:
+            given = format_amount(one.max_unavailable)
+            yield Hit(
+                ("spec", "limits", "budget", "maxUnavailable"),
+                f"RemediatorConfig's {given} per {one.per} holds, too: this one never binds",
+                f"write less than {given}, or leave it out; to allow more, write more there",
+            )
+    for action in RATED:
+        rate, most = limits.rate.of(action), cluster.rates.of(action)
+        if rate is None or most is None or rate == most:
+            continue
+        if rate.starts >= most.starts and rate.seconds <= most.seconds:
+            given = format_rate(most)
+            yield Hit(
+                ("spec", "limits", "rate", action),
+                f"RemediatorConfig's {given} holds, too: this one never binds",
+                f"write fewer than {given}, or leave it out; to allow more, write more there",
+            )
 
 
 def _nothing(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
@@ -168,6 +198,15 @@ RULES: Final = (
         "Write a share, or leave the budget out.",
         _unbounded,
         _unbounded_config,
+    ),
+    Rule(
+        "idle-limit",
+        Severity.WARNING,
+        "A budget or a rate of a policy that is wider than RemediatorConfig's. Asked only with "
+        "`--config`.",
+        "All of them must allow: its author believes that the policy may do more.",
+        "Write less than there, or leave it out.",
+        _idle_limit,
     ),
     Rule(
         "empty-budget",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from node_agent.contract import ConditionType, Reason
-from remediator.policy.keys import closest
+from remediator.policy.keys import closest, same
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import Location
@@ -16,6 +16,13 @@ from remediator.policy.when import ConditionClause
 
 
 _OWN: Final = tuple(str(one) for one in ConditionType)
+_OTHERS: Final = (
+    *("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
+    *("KernelDeadlock", "ReadonlyFilesystem"),
+    *("AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady"),
+    *("NetworkingReady", "StorageReady"),
+)
+"""Types that the kubelet, node-problem-detector and EKS write, letter for letter."""
 _CODE_REASON: Final = re.compile(r"S?Xid[0-9]+")
 REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     ConditionType.XID_ERROR: (),
@@ -58,12 +65,16 @@ _OF_STATUS: Final = {"False": (Reason.NO_FAULT,), "Unknown": (Reason.NOT_CHECKED
 
 def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     for at, clause in _conditions(policy):
-        meant = "" if clause.type in _OWN else closest(clause.type, _OWN)
-        if meant:
+        if clause.type in {*_OWN, *_OTHERS}:
+            continue
+        meant, other = closest(clause.type, _OWN), same(clause.type, _OTHERS)
+        if other or meant:
             yield Hit(
                 (*at, "type"),
-                f"{clause.type} is no condition of our agent, and close to one",
-                f"did you mean {meant}?",
+                f"nobody writes a condition {clause.type}, but {other}"
+                if other
+                else f"{clause.type} is no condition of our agent, and close to one",
+                f"did you mean {other or meant}?",
             )
 
 
@@ -124,9 +135,10 @@ RULES: Final = (
     Rule(
         "unknown-condition",
         Severity.WARNING,
-        "A condition's type is nearly, and not quite, one of our agent's.",
+        "A condition's type is nearly, and not quite, one of our agent's, or a well-known one in "
+        "other letters.",
         "Any type is allowed, so a misspelt one never matches and nobody notices.",
-        "Write the type as docs/contract.md has it.",
+        "Write the type as docs/contract.md, or its writer, has it.",
         _unknown_condition,
     ),
     Rule(

@@ -12,6 +12,7 @@ from typing import Final
 from node_agent.contract import ConditionType, Reason
 from node_agent.contract import Severity as FaultSeverity
 from remediator.policy.lint.healthy import ALWAYS_FIRING
+from remediator.policy.lint.held import requires
 from remediator.policy.lint.queries import clears_what_it_finds
 from remediator.policy.lint.rule import (
     Context,
@@ -187,13 +188,34 @@ def _repeated(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
     seen: dict[str, int] = {}
     for index, one in enumerate(policy.spec.when):
         text = one.model_dump_json()
+        wider = _wider(policy, index)
         if text in seen:
             yield Hit(
                 ("spec", "when", index),
                 f"the same entry as number {seen[text] + 1}",
                 "remove one of them",
             )
+        elif wider is not None:
+            yield Hit(
+                ("spec", "when", index),
+                f"it adds nothing: number {wider + 1} matches whenever it does",
+                f"remove it, or number {wider + 1} if that was to be narrower",
+            )
         seen.setdefault(text, index)
+
+
+def _wider(policy: RemediationPolicy, index: int) -> int | None:
+    """Return the entry of one clause that another one, with more in it, needs all the same."""
+    one = policy.spec.when[index]
+    worse = one.condition.severity if one.condition is not None else None
+    for other, entry in enumerate(policy.spec.when):
+        if other == index or len(entry.given) != 1 or entry == one or entry.all or entry.any:
+            continue
+        ((key, clause),) = entry.given
+        alike = key != "condition" or clause.severity == worse
+        if alike and requires(one, clause):
+            return other
+    return None
 
 
 RULES: Final = (
@@ -268,8 +290,8 @@ RULES: Final = (
     Rule(
         "repeated-entry",
         Severity.WARNING,
-        "Two entries of `when` are the same.",
-        "One of them was probably meant to be another.",
+        "Two entries of `when` are the same, or one matches whenever the other does.",
+        "Any entry is enough: the narrower one, as a count beside the code itself, is for nothing.",
         "Remove one.",
         _repeated,
     ),

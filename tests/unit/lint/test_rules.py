@@ -199,6 +199,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "kept-for-good": ({"recover": {"when": "never"}}, {"recover": {"when": "manual"}}),
     "unbounded-budget": (budget("51%"), budget("50%")),
+    "idle-limit": (
+        {"limits": {"rate": {"drain": "2/5m"}}},
+        {"limits": {"rate": {"drain": "1/5m"}}},
+    ),
     "empty-budget": (budget(0), budget(1)),
     "deaf-breaker": (
         {"limits": {"breaker": {"percent": 51}}},
@@ -299,6 +303,78 @@ def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:
     assert "unbounded-budget" in found(policy(**budget(1_000_000)), cluster=None)
     assert "unbounded-budget" not in found(policy(**budget(1_000_000)), cluster=bounded)
     assert "unbounded-budget" not in found(policy(**budget(1_000)), cluster=None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "idle"),
+    [
+        ({"budget": {"maxUnavailable": 2, "per": "pool"}}, True),
+        ({"budget": {"maxUnavailable": 1, "per": "pool"}}, False),
+        ({"budget": {"maxUnavailable": 2, "per": "zone"}}, False),
+        ({"budget": {"maxUnavailable": "20%", "per": "pool"}}, False),
+        ({"budget": {"maxUnavailable": "20%", "per": "cluster"}}, True),
+        ({"budget": {"maxUnavailable": "5%", "per": "cluster"}}, False),
+        ({"rate": {"job": "1/10m"}}, False),
+        ({"rate": {"job": "2/10m"}}, True),
+        ({"rate": {"job": "2/1h"}}, False),
+        ({"rate": {"cordon": "20/10m", "job": "5/1m"}}, True),
+    ],
+)
+def test_a_policy_s_limit_is_told_where_the_cluster_s_is_tighter(
+    limits: dict[str, Any], *, idle: bool
+) -> None:
+    budgets = [{"maxUnavailable": 1, "per": "pool"}, {"maxUnavailable": "10%", "per": "cluster"}]
+    cluster = ClusterSpec.model_validate({"budgets": budgets})
+    assert ("idle-limit" in found(policy(limits=limits), cluster=cluster)) is idle
+    assert "idle-limit" not in found(policy(limits=limits), cluster=None)
+    assert "idle-limit" not in found(policy(limits=limits, steps=[LOG]), cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        ("ready", "Ready"),
+        ("Diskpressure", "DiskPressure"),
+        ("ReadonlyFileSystem", "ReadonlyFilesystem"),
+        ("GPUReady", ""),
+        ("KernelReady", ""),
+        ("GPULosst", "GPULost"),
+    ],
+)
+def test_a_type_is_written_letter_for_letter(kind: str, meant: str) -> None:
+    one = policy(**when(condition={"type": kind, "status": "False"}))
+    fixes = [hit.fix for hit in lint([one]) if hit.rule.id == "unknown-condition"]
+    assert fixes == ([f"did you mean {meant}?"] if meant else [])
+
+
+LOST = {"condition": {"type": "GPULost"}}
+OFF_BUS = {"condition": {"type": "GPULost", "reasons": ["FallenOffBus"]}}
+FATAL = {"condition": {"type": "GPULost", "reasons": ["FallenOffBus"], "severity": "fatal"}}
+COUNTED = {"count": {"xid": [94], "atLeast": 3}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "at"),
+    [
+        ([{"xid": {"codes": [94]}}, COUNTED], [1]),
+        ([COUNTED, {"xid": {"codes": [94, 48]}}], [0]),
+        ([{"xid": {"codes": [94]}, "attempts": {"atLeast": 1}}, {"xid": {"codes": [94]}}], [0]),
+        ([{"xid": {"codes": [94]}}, {"sxid": {"codes": [94]}}], []),
+        ([{"xid": {"codes": [94]}}, {"xid": {"codes": [94, 48]}}], [0]),
+        ([{"xid": {"minSeverity": "fatal"}}, {"xid": {"codes": [94]}}], []),
+        ([COUNTED, {"count": {"xid": [94], "atLeast": 5}}], []),
+        ([LOST, OFF_BUS], [1]),
+        ([LOST, FATAL], []),
+        ([LOST, {"all": [LOST, COUNTED]}], [1]),
+        ([LOST, {"any": [LOST, COUNTED]}], []),
+        ([LOST, LOST], [1]),
+    ],
+)
+def test_an_entry_within_another_one_adds_nothing(
+    entries: list[dict[str, Any]], at: list[int]
+) -> None:
+    one = policy(when=entries)
+    assert [hit.at[-1] for hit in lint([one]) if hit.rule.id == "repeated-entry"] == at
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def _reboot_by_completion(policy: RemediationPolicy, _context: Context) -> Itera
             continue
         yield Hit(
             ("spec", "steps", index, "job"),
-            f"{job.template} takes its own pod down with the node, and never completes",
+            f"{job.template} takes its own pod down with the node: how that ends proves nothing",
             "write success: reboot",
         )
 
@@ -116,7 +116,8 @@ RULES: Final = (
         "reboot-by-completion",
         Severity.WARNING,
         "A Job that by its template's name reboots the node, without `success: reboot`.",
-        "The reboot kills the Job's own pod: a Job that did its work counts as failed.",
+        "The reboot kills the Job's own pod: one that did its work may count as failed, and one "
+        "that is complete proves no reboot.",
         "Write `success: reboot`: a new boot id, and Ready.",
         _reboot_by_completion,
     ),

@@ -11,7 +11,7 @@ from remediator.policy.lint.rule import Context, Hit, Rule, Severity
 from remediator.policy.model import Mode, RecoverWhen, RemediationPolicy
 from remediator.policy.quantities import format_duration
 from remediator.policy.selector import selector_matches
-from remediator.policy.steps import NodeConditionWait, OnFailure, Step
+from remediator.policy.steps import JobSuccess, NodeConditionWait, OnFailure, Step
 from remediator.policy.when import FILTERS
 
 
@@ -166,10 +166,14 @@ def _drain_without_cordon(policy: RemediationPolicy, _context: Context) -> Itera
 
 
 def _work_without_drain(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    emptied, was = False, False
+    emptied, was, all_left = False, False, False
     for index, step, closed in _doors(policy):
-        emptied = (emptied and closed) or step.action == "drain"
+        drains = step.drain is not None
+        emptied = (emptied and closed) or drains
         was = was or emptied
+        all_left = (all_left and closed) or (
+            step.drain is not None and not step.drain.gpu_pods_only
+        )
         if step.job is not None and not emptied:
             yield Hit(
                 ("spec", "steps", index, "job"),
@@ -177,6 +181,12 @@ def _work_without_drain(policy: RemediationPolicy, _context: Context) -> Iterato
                 if was
                 else "pods are still on the node when the Job runs",
                 "put a drain before it; say lint-ignore if the Job only looks (diagnostics)",
+            )
+        elif step.job is not None and step.job.success is JobSuccess.REBOOT and not all_left:
+            yield Hit(
+                ("spec", "steps", index, "job"),
+                "pods without a GPU are still on the node when it reboots: gpuPodsOnly left them",
+                "put `- drain: {}` before it",
             )
 
 
@@ -299,7 +309,7 @@ RULES: Final = (
     Rule(
         "job-without-drain",
         Severity.WARNING,
-        "A Job on a node that was not drained.",
+        "A Job on a node that was not drained; a reboot behind a drain of GPU pods alone.",
         "A reset or a reboot takes running pods down without asking their budgets.",
         "Put a drain before it.",
         _work_without_drain,

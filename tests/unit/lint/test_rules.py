@@ -270,6 +270,8 @@ def test_every_rule_has_an_example_an_id_of_its_own_and_words() -> None:
 
 
 RESET: dict[str, Any] = {"job": {"template": "gpu-reset"}}
+REBOOT: dict[str, Any] = {"job": {"template": "reboot", "success": "reboot"}}
+GPU_PODS: dict[str, Any] = {"drain": {"gpuPodsOnly": True}}
 RESETS = {"steps": [CORDON, LOG, {"drain": {}}, RESET]}
 
 
@@ -551,6 +553,10 @@ def test_a_count_fits_the_time_that_it_is_given(count: dict[str, Any], *, odd: b
         ([{"taint": {"effect": "PreferNoSchedule"}}, {"drain": {}}], {"drain-without-cordon"}),
         ([CORDON, {"drain": {}}, {"uncordon": {}}, RESET], {"job-without-drain"}),
         ([CORDON, {"drain": {}}, RESET, RESET], set()),
+        ([CORDON, GPU_PODS, RESET], set()),
+        ([CORDON, GPU_PODS, REBOOT], {"job-without-drain"}),
+        ([CORDON, GPU_PODS, RESET, {"drain": {}}, REBOOT], set()),
+        ([CORDON, {"drain": {}}, GPU_PODS, REBOOT], set()),
     ],
 )
 def test_a_node_that_was_given_back_is_neither_closed_nor_empty(

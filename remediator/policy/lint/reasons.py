@@ -64,7 +64,7 @@ _OF_STATUS: Final = {"False": (Reason.NO_FAULT,), "Unknown": (Reason.NOT_CHECKED
 
 
 def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, clause in _conditions(policy):
+    for at, clause in conditions(policy):
         if clause.type in {*_OWN, *_OTHERS}:
             continue
         meant, other = closest(clause.type, _OWN), same(clause.type, _OTHERS)
@@ -79,7 +79,7 @@ def _unknown_condition(policy: RemediationPolicy, _context: Context) -> Iterator
 
 
 def _unknown_reason(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, clause in _conditions(policy):
+    for at, clause in conditions(policy):
         for index, reason in enumerate(clause.reasons if clause.type in _OWN else ()):
             known = _reasons(clause)
             by_code = clause.type == ConditionType.XID_ERROR and clause.status == "True"
@@ -116,7 +116,7 @@ def _reasons(clause: ConditionClause | NodeConditionWait) -> tuple[str, ...]:
     return _OF_STATUS.get(clause.status) or REASONS[clause.type]
 
 
-def _conditions(
+def conditions(
     policy: RemediationPolicy,
 ) -> Iterator[tuple[Location, ConditionClause | NodeConditionWait]]:
     """Yield all conditions of the node that a policy asks for, and where they stand."""

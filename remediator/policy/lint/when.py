@@ -62,12 +62,15 @@ def _application_error(policy: RemediationPolicy, _context: Context) -> Iterator
                 "leave these codes to a policy that only tells, or count them: "
                 f"count: {{xid: [{listed}], atLeast: 10, within: 6h}}",
             )
-        if entry.xid is not None and entry.xid.min_severity is FaultSeverity.INFO:
-            yield Hit(
-                (*at, "xid", "minSeverity"),
-                "info: every application's error takes the node out of service",
-                "write minSeverity: warning",
-            )
+        for key, clause in (("xid", entry.xid), ("sxid", entry.sxid)):
+            if clause is not None and clause.min_severity is FaultSeverity.INFO:
+                yield Hit(
+                    (*at, key, "minSeverity"),
+                    "info: every application's error takes the node out of service"
+                    if key == "xid"
+                    else "info: every SXid that is no trouble takes the node out of service",
+                    "write minSeverity: warning",
+                )
 
 
 def _undecoded(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:

@@ -16,13 +16,13 @@ CORDON: dict[str, Any] = {"cordon": {}}
 EVENT: dict[str, Any] = {"event": {"reason": "Seen"}}
 
 
-def found(severity: str, *steps: dict[str, Any]) -> set[str]:
+def found(severity: str, *steps: dict[str, Any], kind: str = "xid") -> set[str]:
     policy = RemediationPolicy.model_validate(
         {
             "apiVersion": "gpu-remediator.io/v1alpha1",
             "kind": "RemediationPolicy",
             "metadata": {"name": "one"},
-            "spec": {"when": [{"xid": {"minSeverity": severity}}], "steps": list(steps)},
+            "spec": {"when": [{kind: {"minSeverity": severity}}], "steps": list(steps)},
         }
     )
     return {one.rule.id for one in lint([policy])}
@@ -32,6 +32,7 @@ def test_every_application_error_is_no_reason_to_take_a_node() -> None:
     assert "application-error" in found("info", CORDON)
     assert "application-error" not in found("warning", CORDON)
     assert "application-error" not in found("info", EVENT)
+    assert "application-error" in found("info", CORDON, kind="sxid")
 
 
 @pytest.mark.parametrize(

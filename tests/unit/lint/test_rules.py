@@ -83,6 +83,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"unless": [{"condition": {"type": "GPULost"}}], **when(condition={"type": "GPULost"})},
         {"unless": [{"condition": {"type": "Upgrading"}}], **when(condition={"type": "GPULost"})},
     ),
+    "no-pattern": (
+        when(alert={"name": "Gpu.*"}),
+        when(alert={"name": "GpuFallenOffBus", "labels": {"instance": "10.0.0.1:9400"}}),
+    ),
     "late-attempts": (
         attempts(atLeast=3) | {"steps": [CORDON, LOG, {"drain": {}}]},
         attempts(atLeast=2) | {"steps": [CORDON, LOG, {"drain": {}}]},
@@ -305,6 +309,43 @@ def test_the_cluster_s_budget_bounds_a_policy_s_own() -> None:
     assert "unbounded-budget" in found(policy(**budget(1_000_000)), cluster=None)
     assert "unbounded-budget" not in found(policy(**budget(1_000_000)), cluster=bounded)
     assert "unbounded-budget" not in found(policy(**budget(1_000)), cluster=None)
+
+
+def of_pods(value: str) -> dict[str, Any]:
+    rule = {"selector": {"matchLabels": {"app": value}}, "skip": {}}
+    return {"steps": [CORDON, LOG, {"drain": {"pods": [rule]}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        (when(alert={"labels": {"severity": "critical|page"}}), "severity"),
+        (when(alert={"name": "~Gpu"}), "name"),
+        (when(all=[{"condition": {"type": "GPU*"}}]), "type"),
+        ({"unless": [{"alert": {"name": "^Maintenance$"}}]}, "name"),
+        ({"nodes": {"selector": {"matchLabels": {"pool": "gpu-*"}}}}, "pool"),
+        (
+            {
+                "nodes": {
+                    "selector": {
+                        "matchExpressions": [{"key": "a", "operator": "In", "values": ["a|b"]}]
+                    }
+                }
+            },
+            0,
+        ),
+        (of_pods("web-*"), "app"),
+        (of_pods("web"), None),
+        (when(alert={"name": "GPU temperature > 90 (critical)"}), None),
+        (when(alert={"name": "Bad", "labels": {"url": "http://a:1/b?c=d|e"}}), None),
+        ({"nodes": {"selector": {"matchLabels": {"pool": ""}}}}, None),
+    ],
+)
+def test_what_is_compared_letter_for_letter_is_no_pattern(
+    spec: dict[str, Any], place: str | int | None
+) -> None:
+    hits = [hit.at[-1] for hit in lint([policy(**spec)]) if hit.rule.id == "no-pattern"]
+    assert hits == ([] if place is None else [place])
 
 
 @pytest.mark.parametrize(

@@ -1,108 +1,132 @@
-"""Rules about PromQL: queries whose result names no node, every node, or the wrong ones.
-
-No parser: what is not understood is taken for right.
-"""
+"""Rules about PromQL queries: what no server reads, names no node, or names every node."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, entries
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.problems import Location
+from remediator.policy.promql import Kind, PromQLError, Shape, read_promql
+from remediator.policy.when import QueryClause
 
 
-_AGGREGATION: Final = re.compile(
-    r"^\s*(sum|min|max|avg|group|count|stddev|stdvar|quantile|count_values)\b"
-    r"\s*(?:(by|without)\s*\(([^)]*)\))?",
-    re.IGNORECASE,
-)
-_BY_BEHIND: Final = re.compile(r"\)\s*(by|without)\s*\(([^)]*)\)", re.IGNORECASE)
-_TEXTS: Final = re.compile(r"\"(\\.|[^\"\\])*\"|'(\\.|[^'\\])*'|`[^`]*`|#[^\n]*")
-_LABELS: Final = re.compile(r"\{([^{}]*)\}|\[[^][]*\]")
-_COMPARES: Final = re.compile(r"(==|!=|>=|<=|>|<)(?!\s*bool\b)")
-_COMPARES_TO_BOOL: Final = re.compile(r"(==|!=|>=|<=|>|<)\s*bool\b")
-_SELECTS: Final = re.compile(
-    r"\b(and|or|unless|absent|absent_over_time|topk|bottomk|limitk|limit_ratio|count_values)\b"
-    r"|\bALERTS(_FOR_STATE)?\b|[A-Za-z0-9_]:[A-Za-z0-9_]",
-)
-"""What leaves series out without a comparison; a name with a colon is a rule's, and may."""
+_GIVES: Final = {
+    Kind.RANGES: "a range of values",
+    Kind.NUMBER: "one number without labels",
+    Kind.TEXT: "text",
+}
+_BOOL: Final = re.compile(r"\s*\bbool\b")
+_SHOWN: Final = 120
 _THRESHOLD: Final = re.compile(r"(.+?)(>=?|<=?)([-+]?[0-9.]+([eE][-+]?[0-9]+)?)", re.DOTALL)
 
 
-def _of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+class _Query(NamedTuple):
+    """A query, where it stands, and what it is for; ``joined``: it is not the only clause."""
+
+    at: Location
+    text: str
+    clause: QueryClause
+    exception: bool = False
+    clears: bool = False
+    joined: bool = False
+
+
+def _queries(policy: RemediationPolicy) -> Iterator[_Query]:
+    """Yield all queries of a policy, those of ``clearedBy`` too."""
     for at, entry in entries(policy):
-        if entry.query is None:
+        clause = entry.query
+        if clause is None:
             continue
-        kept = kept_labels(entry.query.promql)
-        if kept is not None and not kept & set(entry.query.node_from):
-            said = ", ".join(sorted(kept)) or "none"
+        joined = "all" in at or any(key not in {"query", "attempts"} for key, _ in entry.given)
+        here = (*at, "query")
+        yield _Query((*here, "promql"), clause.promql, clause, joined=joined)
+        if clause.cleared_by is not None:
+            yield _Query((*here, "clearedBy"), clause.cleared_by, clause, clears=True)
+    for index, one in enumerate(policy.spec.unless):
+        if one.query is not None:
+            at = ("spec", "unless", index, "query", "promql")
+            joined = one.alert is not None or one.condition is not None
+            yield _Query(at, one.query.promql, one.query, exception=True, joined=joined)
+
+
+def _read(policy: RemediationPolicy) -> Iterator[tuple[_Query, Shape]]:
+    """Yield the queries that give series; others are another rule's."""
+    for one in _queries(policy):
+        try:
+            shape = read_promql(one.text)
+        except PromQLError:
+            continue
+        if shape.kind is Kind.SERIES:
+            yield one, shape
+
+
+def _unreadable(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for one in _queries(policy):
+        try:
+            kind = read_promql(one.text).kind
+        except PromQLError as error:
             yield Hit(
-                (*at, "query", "promql"),
-                f"its result names no node: the aggregation keeps these labels: {said}",
-                f"aggregate by one of: {', '.join(entry.query.node_from)}",
+                one.at,
+                f"no PromQL: {error}",
+                "try it in the server's own page; where the server is one that reads more than "
+                "PromQL, silence this rule for the policy",
+            )
+            continue
+        if kind is Kind.RANGES:
+            yield Hit(
+                one.at,
+                f"it gives {_GIVES[kind]}, and a list of series is wanted",
+                f"write max_over_time({_shown(one.text)}) > 0, or another function over the range",
+            )
+        elif kind is not Kind.SERIES:
+            yield Hit(
+                one.at,
+                f"it gives {_GIVES[kind]}, and a list of series is wanted",
+                "write a query about a metric"
+                + ("" if one.exception else " that has the node's name as a label"),
             )
 
 
-def kept_labels(promql: str) -> frozenset[str] | None:
-    """Return the labels that the outermost aggregation of a query keeps; None: not known."""
-    found = _AGGREGATION.match(promql)
-    if found is None:
-        return None
-    word, labels = found.group(2), found.group(3)
-    if word is None:
-        behind = _BY_BEHIND.search(promql)
-        if behind is None:
-            return None if _more_follows(promql) else frozenset()
-        word, labels = behind.group(1), behind.group(2)
-    if word.lower() == "without":
-        return None
-    return frozenset(one.strip() for one in labels.split(",") if one.strip())
-
-
-def _more_follows(promql: str) -> bool:
-    """Tell whether a binary operator with its own labels may follow the aggregation."""
-    return bool(re.search(r"\b(on|ignoring|group_left|group_right|and|or|unless)\b", promql))
+def _of_no_node(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
+    for one, shape in _read(policy):
+        labels = shape.labels
+        if one.exception or labels is None or labels & set(one.clause.node_from):
+            continue
+        said = ", ".join(sorted(labels)) or "none"
+        yield Hit(
+            one.at,
+            f"its result names no node: its series keep these labels: {said}",
+            f"aggregate by one of: {', '.join(one.clause.node_from)}",
+        )
 
 
 def _any_value(policy: RemediationPolicy, _context: Context) -> Iterator[Hit]:
-    for at, promql in _queries(policy):
-        why = takes_all(promql)
-        compared = "METRIC == 0" if at[-1] == "clearedBy" else "METRIC > 0"
-        if why:
-            yield Hit(
-                at,
-                f"{why}: each of its series counts, whatever the value, 0 too",
-                "leave the word bool out" if "bool" in why else f"compare it, as in {compared}",
-            )
+    """Where another clause has to hold beside it, a query may well say which nodes are meant."""
+    for one, shape in _read(policy):
+        if one.clears or one.joined or shape.selective:
+            continue
+        compared = _BOOL.sub("", one.text)
+        fix = (
+            f"leave out bool: {_shown(compared)}"
+            if compared != one.text
+            else f"compare it: {_shown(one.text)} > 0, or whatever value is a fault"
+        )
+        yield Hit(
+            one.at,
+            "it has a result whatever the value is, 0 too: the policy never acts"
+            if one.exception
+            else "every node that has the metric is in its result, whatever the value is, 0 too",
+            fix,
+        )
 
 
-def _queries(policy: RemediationPolicy) -> Iterator[tuple[Location, str]]:
-    for at, entry in entries(policy):
-        if entry.query is not None:
-            yield (*at, "query", "promql"), entry.query.promql
-            if entry.query.cleared_by is not None:
-                yield (*at, "query", "clearedBy"), entry.query.cleared_by
-    for index, one in enumerate(policy.spec.unless):
-        if one.query is not None:
-            yield ("spec", "unless", index, "query", "promql"), one.query.promql
-
-
-def takes_all(promql: str) -> str:
-    """Say why a query's result has every series, those too of which all is well; "" if not so.
-
-    A metric with labels is taken for right: many are there only where something is the case.
-    """
-    bare = _TEXTS.sub("", promql)
-    labelled = any((one[1] or "").strip() for one in _LABELS.finditer(bare))
-    bare = _LABELS.sub("", bare)
-    if _COMPARES.search(bare) or _SELECTS.search(bare):
-        return ""
-    if _COMPARES_TO_BOOL.search(bare):
-        return "it compares with bool"
-    return "" if labelled else "it compares with nothing"
+def _shown(text: str) -> str:
+    """Return a query on one line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 def clears_what_it_finds(promql: str, cleared_by: str) -> bool:
@@ -121,10 +145,21 @@ def clears_what_it_finds(promql: str, cleared_by: str) -> bool:
 
 RULES: Final = (
     Rule(
+        "unreadable-query",
+        Severity.ERROR,
+        "A query that is no PromQL, or whose result is no list of series.",
+        "The server refuses it or answers what names no node, so that the entry is never known; an "
+        "`unless` that is not known holds the policy for good.",
+        "Write it as the server's own page accepts it. MetricsQL and other dialects are read as "
+        "PromQL here: silence the rule where you use more.",
+        _unreadable,
+    ),
+    Rule(
         "query-names-no-node",
         Severity.ERROR,
         "A query whose aggregation drops every label that could name a node.",
-        "No series of its result can be given to a node: the entry never matches.",
+        "No series of its result can be given to a node: the entry never matches, and a "
+        "`clearedBy` never clears.",
         "Aggregate `by (node)`, or name the label in `nodeFrom`.",
         _of_no_node,
     ),
@@ -132,7 +167,8 @@ RULES: Final = (
         "any-value",
         Severity.WARNING,
         "A query without a comparison, or with `bool`: all of its series are in the result.",
-        "What is in the result is meant, whatever its value: every node that has the metric.",
+        "What is in the result is meant, whatever its value, 0 too: every node that has the metric "
+        "is. In `unless` it holds for good. `bool` makes 0 and 1 of what a comparison leaves out.",
         "Compare: `METRIC > 0`. For a metric that is there only where something is wrong, name a "
         "label of it.",
         _any_value,

@@ -1,55 +1,83 @@
-"""What rules can tell of PromQL without a parser."""
+"""Queries that no server reads, that name no node, and that name every node."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from remediator.policy.lint.queries import clears_what_it_finds, kept_labels, takes_all
+from remediator.policy.lint import lint
+from remediator.policy.lint.queries import clears_what_it_finds
+from tests.unit.lint.test_rules import policy, query, when
+
+
+RULES = {"unreadable-query", "query-names-no-node", "any-value"}
+HOT = "DCGM_FI_DEV_GPU_TEMP > 90"
+
+
+def said(**spec: Any) -> list[tuple[str, str, str]]:
+    """Rule, last key of the place, and fix of what is found about queries."""
+    found = lint([policy(**spec)])
+    return [(one.rule.id, str(one.at[-1]), one.fix) for one in found if one.rule.id in RULES]
 
 
 @pytest.mark.parametrize(
-    ("promql", "kept"),
+    ("promql", "rule"),
     [
-        ("sum(x)", set()),
-        ("sum by (node, gpu) (x) > 1", {"node", "gpu"}),
-        ("sum(x) by (gpu)", {"gpu"}),
-        ("max without (gpu) (x)", None),
-        ("x == 79", None),
-        ("rate(x[5m]) > 1", None),
-        ("sum(x) * on(node) group_left y", None),
-        ("summary_metric > 1", None),
+        ("max by (node (x) > 1", "unreadable-query"),
+        ("x[5m]", "unreadable-query"),
+        ("scalar(x) > bool 1", "unreadable-query"),
+        ("sum(x) > 1", "query-names-no-node"),
+        ("max by (gpu) (x) > 1", "query-names-no-node"),
+        ("sum by (node) (x) * on(pod) group_left(host) y == 1", ""),
+        ("max by (node) (rate(x[5m]))", "any-value"),
+        ("x == bool 79", "any-value"),
+        ('kube_node_status_condition{condition="Ready", status="false"}', "any-value"),
+        ('kube_node_status_condition{condition="Ready", status="false"} == 1', ""),
+        ('ALERTS{alertname="GpuHot", alertstate="firing"}', ""),
+        ("time() - DCGM_last_seen > 300", ""),
+        ("kube_node_info unless on(node) DCGM_FI_DEV_GPU_TEMP", ""),
+        (HOT, ""),
     ],
 )
-def test_labels_that_an_aggregation_keeps(promql: str, kept: set[str] | None) -> None:
-    found_labels = kept_labels(promql)
-    assert found_labels == (None if kept is None else frozenset(kept))
+def test_a_query_in_when(promql: str, rule: str) -> None:
+    assert [one[0] for one in said(**query(promql))] == ([rule] if rule else [])
 
 
-@pytest.mark.parametrize(
-    ("promql", "why"),
-    [
-        ("DCGM_FI_DEV_XID_ERRORS", "nothing"),
-        ("max by (node) (DCGM_FI_DEV_XID_ERRORS)", "nothing"),
-        ("rate(node_vmstat_oom_kill[5m])", "nothing"),
-        ("vector(1)", "nothing"),
-        ("X == bool 79", "bool"),
-        ("X{gpu='0'} >bool 79", "bool"),
-        ('X{why="a > b"}', ""),
-        ("X # > 1", "nothing"),
-        ("X == 79", ""),
-        ("sum by (node) (X == bool 79) > 0", ""),
-        ("X unless Y", ""),
-        ("topk(3, X)", ""),
-        ("absent(X)", ""),
-        ("ALERTS", ""),
-        ("gpu:xid79:nodes", ""),
-        ('kube_node_spec_taint{key="maintenance"}', ""),
-        ("X{}", "nothing"),
-    ],
-)
-def test_queries_that_have_every_series(promql: str, why: str) -> None:
-    found = takes_all(promql)
-    assert found.rpartition(" ")[2] == why
+def test_what_clears_is_read_too_and_may_name_every_node_that_is_not_in_the_query() -> None:
+    assert said(**query(HOT, clearedBy="DCGM_FI_DEV_GPU_TEMP")) == []
+    assert [one[:2] for one in said(**query(HOT, clearedBy="sum(x) == 0"))] == [
+        ("query-names-no-node", "clearedBy")
+    ]
+    assert [one[:2] for one in said(**query(HOT, clearedBy="sum(x"))] == [
+        ("unreadable-query", "clearedBy")
+    ]
+
+
+def test_an_exception_need_not_name_a_node_and_must_end_some_time() -> None:
+    def unless(promql: str, **beside: Any) -> list[str]:
+        return [one[0] for one in said(unless=[{"query": {"promql": promql}, **beside}])]
+
+    assert unless("sum(deploy_in_progress) > 0") == []
+    assert unless("sum(deploy_in_progress)") == ["any-value"]
+    assert unless("sum(deploy_in_progress)", alert={"name": "Deploy"}) == []
+    assert unless("scalar(deploy_in_progress)") == ["unreadable-query"]
+
+
+def test_a_query_beside_another_clause_may_say_which_nodes_are_meant() -> None:
+    labels = {"promql": "kube_node_info"}
+    xid = {"codes": [79]}
+    assert said(**when(query=labels, xid=xid)) == []
+    assert said(**when(all=[{"query": labels}, {"xid": xid}])) == []
+    assert [one[0] for one in said(**when(query=labels, attempts={"atLeast": 1}))] == ["any-value"]
+    assert [one[0] for one in said(**when(any=[{"query": labels}, {"xid": xid}]))] == ["any-value"]
+
+
+@pytest.mark.parametrize("promql", ["DCGM_FI_DEV_GPU_TEMP > bool 90", "x[5m]", "x", "rate(x[5m])"])
+def test_the_fix_is_one(promql: str) -> None:
+    [(_, _, fix)] = said(**query(promql))
+    mended = fix.split(": ", 1)[-1].removeprefix("write ").split(", or ")[0]
+    assert said(**query(mended)) == [], mended
 
 
 @pytest.mark.parametrize(

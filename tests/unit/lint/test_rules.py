@@ -124,6 +124,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         when(alert={"name": "GpuBad", "labels": {"node": "gpu-1"}}),
         when(alert={"name": "GpuBad", "labels": {"severity": "critical"}}),
     ),
+    "unreadable-query": (query("max by (node (x)"), query(BY_NODE)),
     "query-names-no-node": (query("count(DCGM_FI_DEV_XID_ERRORS == 79)"), query(BY_NODE)),
     "never-clears": (
         when(query={"promql": BY_NODE}),

@@ -19,6 +19,8 @@ from remediator.policy.quantities import Duration
 
 WORDS: Final = ("node", "uid", "session", "attempt", "policy")
 """What may be written in braces in a text value of a template."""
+_NOT_OURS: Final = ("ownerReferences", "finalizers", "uid", "resourceVersion")
+"""Keys of an object's metadata that a step, or the server, sets."""
 _WORD: Final = re.compile(r"\{(" + "|".join(WORDS) + r")\}")
 
 
@@ -92,9 +94,10 @@ def check_template(data: Any) -> dict[str, Any]:
     metadata = data.get("metadata", {})
     if not isinstance(metadata, dict):
         raise TemplateError("its metadata is no mapping")
-    for key in ("ownerReferences", "finalizers", "uid", "resourceVersion"):
-        if key in metadata:
-            raise TemplateError(f"metadata.{key} cannot be set by a template: leave it out")
+    taken = [f"metadata.{key}" for key in _NOT_OURS if key in metadata]
+    if taken:
+        them = "it" if len(taken) == 1 else "them"
+        raise TemplateError(f"{', '.join(taken)} cannot be set by a template: leave {them} out")
     for key in ("labels", "annotations"):
         if not isinstance(metadata.get(key, {}), dict):
             raise TemplateError(f"metadata.{key} is no mapping")

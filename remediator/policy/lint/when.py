@@ -36,9 +36,7 @@ DECODED_CODES: Final = frozenset(range(144, 151))
 NODELESS_ALERTS: Final = frozenset((*ALWAYS_FIRING, "InfoInhibitor"))
 OWN_ALERT: Final = "GpuRemediation"
 """What a channel of kind `alertmanager` sends: it is about what we do, not about a fault."""
-_BROAD: Final = frozenset(
-    ("severity", "priority", "level", "team", "cluster", "env", "environment", "namespace")
-)
+_BROAD: Final = frozenset(("severity", "priority", "level", "cluster", "env", "environment"))
 """Labels that alerts about quite different things have in common."""
 EPISODE_GAP: Final = 30.0
 """Seconds; the agent takes lines no further apart for one episode."""

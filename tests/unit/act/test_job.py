@@ -141,6 +141,10 @@ def test_words_are_filled_into_values_and_never_into_keys() -> None:
         ({"apiVersion": "v1", "kind": "A", "metadata": []}, "no mapping"),
         ({"apiVersion": "v1", "kind": "A", "metadata": {"labels": []}}, "labels is no mapping"),
         ({"apiVersion": "v1", "kind": "A", "metadata": {"finalizers": []}}, "leave it out"),
+        (
+            {"apiVersion": "v1", "kind": "A", "metadata": {"uid": "u", "resourceVersion": "1"}},
+            "metadata.uid, metadata.resourceVersion cannot be set by a template: leave them out",
+        ),
     ],
 )
 def test_what_is_no_template_says_why(data: Any, why: str) -> None:

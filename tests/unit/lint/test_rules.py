@@ -98,7 +98,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "any-alert": (
         when(alert={"labels": {"severity": "critical"}}),
-        when(alert={"labels": {"severity": "critical", "component": "gpu"}}),
+        when(alert={"labels": {"severity": "critical", "team": "gpu"}}),
     ),
     "late-pod-rule": (
         {"steps": [CORDON, LOG, {"drain": {"pods": [{"deleteAfter": {"timeout": "1h"}}]}}]},

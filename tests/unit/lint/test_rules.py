@@ -83,6 +83,10 @@ EXAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"unless": [{"condition": {"type": "GPULost"}}], **when(condition={"type": "GPULost"})},
         {"unless": [{"condition": {"type": "Upgrading"}}], **when(condition={"type": "GPULost"})},
     ),
+    "no-node": (
+        {"nodes": {"selector": {"matchLabels": {GPU: "false"}}}},
+        {"nodes": {"selector": {"matchLabels": {GPU: "true", "pool": "a"}}}},
+    ),
     "no-pattern": (
         when(alert={"name": "Gpu.*"}),
         when(alert={"name": "GpuFallenOffBus", "labels": {"instance": "10.0.0.1:9400"}}),

@@ -71,8 +71,11 @@ class Note(NamedTuple):
 
 
 class _Sent(NamedTuple):
+    """What was sent of a note, when, and how often it came since: told with the next one."""
+
     total: int
     at: float
+    more: int = 0
 
 
 class _KnownEvent(msgspec.Struct):
@@ -133,6 +136,7 @@ class EventRecorder:
         self._wakeup = asyncio.Event()
         self._known: dict[str, _Sent] = {}
         self._pending: dict[str, int] = {}
+        """By the names of those that wait: how often they came."""
         self._allowance: dict[str, tuple[float, float]] = {}
 
     def record(
@@ -159,15 +163,19 @@ class EventRecorder:
         note = Note(node, uid, kind, reason, message, message if key is None else key)
         name = note.name
         known = self._known.get(name)
-        if name in self._pending or (known and self._clock() < known.at + self._ttl):
-            self._pending[name] = self._pending.get(name, 0) + 1
+        if name in self._pending:
+            self._pending[name] += 1
+            self.repeated += 1
+            return
+        if known is not None and self._clock() < known.at + self._ttl:
+            self._known[name] = known._replace(more=known.more + 1)
             self.repeated += 1
             return
         homeless = not node and self._home is None
         if homeless or len(self._waiting) >= self._capacity or not self._allowed(reason):
             self._drop(1)
             return
-        self._pending[name] = self._pending.get(name, 0) + 1
+        self._pending[name] = 1 if known is None else 1 + known.more
         self._waiting.append(note)
         self._wakeup.set()
 

@@ -64,7 +64,7 @@ def all_of(parts: Sequence[Match]) -> Match:
         return parts[0]
     return Match(
         min(part.answer for part in parts),
-        instances=tuple(sorted({i for part in parts for i in part.instances})),
+        instances=named(i for part in parts for i in part.instances),
         reasons=tuple(dict.fromkeys(reason for part in parts for reason in part.reasons)),
         severity=worst(part.severity for part in parts if part.instances),
         fresh=all(part.fresh for part in parts),
@@ -87,7 +87,7 @@ def any_of(entries: Sequence[Match]) -> Match:
     best = [entry for entry in entries if entry.answer is answer]
     return Match(
         answer,
-        instances=tuple(sorted({i for entry in best for i in entry.instances}))[:MAX_INSTANCES],
+        instances=named(i for entry in best for i in entry.instances),
         reasons=tuple(dict.fromkeys(reason for entry in best for reason in entry.reasons)),
         severity=worst(entry.severity for entry in best),
         fresh=any(entry.fresh for entry in best),
@@ -96,6 +96,11 @@ def any_of(entries: Sequence[Match]) -> Match:
         silenced=_silenced(entries),
         error=_error(entries),
     )
+
+
+def named(instances: Iterable[str]) -> tuple[str, ...]:
+    """Return fault instances, each once: as many as a session has room for."""
+    return tuple(sorted(set(instances))[:MAX_INSTANCES])
 
 
 def doubted(found: Match, doubt: str) -> Match:

@@ -13,11 +13,11 @@ from typing import Final
 from node_agent.contract import ConditionStatus, ConditionType, Fault, FaultKind, Severity
 from remediator.decide.answer import (
     CLEAR,
-    MAX_INSTANCES,
     UNKNOWN,
     Answer,
     Match,
     doubted,
+    named,
     worst,
 )
 from remediator.decide.facts import (
@@ -156,10 +156,9 @@ def _reported(
 ) -> Match:
     """Return the answer that rests on faults of the agent's report."""
     speaks = facts.conditions.get(ConditionType.XID_ERROR)
-    instances = sorted({f"{f.kind}:{f.code}:{place(f.pci, f.boot_id)}" for f in faults})
     found = Match(
         Answer.HOLDS,
-        instances=tuple(instances[:MAX_INSTANCES]),
+        instances=named(f"{f.kind}:{f.code}:{place(f.pci, f.boot_id)}" for f in faults),
         reasons=reasons,
         severity=worst(fault.severity for fault in faults),
         fresh=speaks is not None and speaks.fresh(now),

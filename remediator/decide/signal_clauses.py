@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from node_agent.contract import Severity
-from remediator.decide.answer import CLEAR, UNKNOWN, Answer, Match, doubted, worst
+from remediator.decide.answer import CLEAR, UNKNOWN, Answer, Match, doubted, named, worst
 from remediator.decide.facts import AlertFact, ClusterFacts, NodeFacts, QueryFact, SourceFact
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.when import AlertClause, QueryClause
@@ -42,7 +42,7 @@ def alert(clause: AlertClause, facts: NodeFacts, cluster: ClusterFacts, now: flo
     doubt = next(filter(None, (source_doubt(ALERTMANAGER + a.source, cluster) for a in shown)), "")
     answer = Match(
         Answer.HOLDS if ripe else Answer.PENDING,
-        instances=tuple(sorted({one.instance for one in shown})),
+        instances=named(one.instance for one in shown),
         reasons=tuple(dict.fromkeys(f"alert {one.name or one.instance}" for one in shown)),
         severity=clause.severity or worst(_severity(one) for one in shown),
         fresh=not doubt,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
+from remediator.decide.answer import MAX_INSTANCES
 from remediator.decide.decision import Hold, Outcome, PatchNode
 from remediator.decide.progress import tries
 from remediator.decide.requests import Request, Verb
@@ -24,7 +25,7 @@ from remediator.decide.session import (
     decode_session,
     encode,
 )
-from tests.unit.decide.build import Bench, ledger, node, policy, xid
+from tests.unit.decide.build import Bench, alert, ledger, node, policy, xid
 
 
 def test_a_session_takes_no_more_policies_than_it_can_say() -> None:
@@ -70,6 +71,29 @@ def test_a_session_that_would_be_too_long_is_not_written_and_that_is_said() -> N
     why = "it would be longer than what we read again"
     assert decision.holds[-1] == Hold("p00", "session", why)
     assert made.cordoned()
+
+
+ANY: Final[dict[str, Any]] = {"alert": {"labels": {"severity": "critical"}}}
+
+
+@pytest.mark.parametrize(
+    "when",
+    [[ANY], [{**ANY, "xid": {"codes": [79]}}], [{"all": [ANY, {"xid": {"codes": [79]}}]}]],
+    ids=["alone", "with-a-code", "nested"],
+)
+def test_a_node_that_very_many_alerts_name_is_dealt_with_all_the_same(when: list[Any]) -> None:
+    made = Bench(policy(when=when))
+    alerts = tuple(alert(f"GpuIsFaultyInSomeWayOfVeryMany{at}") for at in range(3000))
+    made.see(node(faults=(xid(),), alerts=alerts))
+    made.one()
+    assert made.cordoned()
+    (hold,) = made.session().holds
+    assert len(hold.instances) == MAX_INSTANCES
+    made.change(request=Request(verb=Verb.CANCEL, by="ann", at="now"))
+    made.one(seconds=1.0)
+    made.change(alerts=alerts[1:])
+    made.one(seconds=1.0)
+    assert not made.cordoned(), "all that a person has seen is theirs"
 
 
 JOB = {"job": {"template": "reset", "maxAttempts": 2}, "timeout": "10m"}

@@ -50,6 +50,11 @@ def assumed_seconds(action: str) -> float:
     return ASSUMED.get(action, 0.0)
 
 
+def reboots(step: Step) -> bool:
+    """Tell whether a step is a Job that is done when the node has another boot id."""
+    return step.job is not None and step.job.success is JobSuccess.REBOOT
+
+
 def running(hold: PolicyHold) -> Step | None:
     """Return the step whose work is under way, if any is."""
     if hold.work_since is None or hold.state is not HoldState.RUNNING:
@@ -184,6 +189,10 @@ def _begin(
         why = f"the facts are stale: they permit a cordon, but no new {kind}"
         draft.hold(Hold(name, "facts", why, match.next_look))
         return hold
+    if reboots(step) and not draft.facts.boot_id:
+        why = "the node's boot id is not known, so that nothing would prove its reboot"
+        draft.hold(Hold(name, "facts", why))
+        return hold
     if draft.held_by(name, verdict):
         return hold
     why = f"{step.action} by {name}: {', '.join(match.reasons)}"
@@ -273,9 +282,9 @@ def _outcome(draft: Draft, work: Work, outcomes: Mapping[str, Outcome]) -> Outco
             return Outcome(key=work.key, delivered=True, note="assumed in dry-run")
         draft.look_at(due)
         return known
-    if work.spec.job is None or work.spec.job.success is not JobSuccess.REBOOT:
+    if not reboots(work.spec):
         return known
-    rebooted = bool(facts.boot_id) and facts.boot_id != work.boot_id
+    rebooted = bool(facts.boot_id and work.boot_id) and facts.boot_id != work.boot_id
     if rebooted and facts.ready:
         return Outcome(key=work.key, delivered=True, note="the node is back, with a new boot id")
     if rebooted or (known is not None and known.delivered):

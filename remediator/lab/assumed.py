@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from remediator.decide.decision import Decision
 from remediator.decide.facts import NodeFacts
-from remediator.decide.work import ASSUMED
-from remediator.lab.works import Assumed, Assumptions, reboots
+from remediator.decide.work import ASSUMED, reboots
+from remediator.lab.works import Assumed, Assumptions
 from remediator.policy.model import RemediationPolicy
 from remediator.policy.quantities import format_duration, parse_duration
 from remediator.policy.steps import WORKS, Step

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from remediator.act.side import Side
 from remediator.decide.decision import Outcome, SendMessage, Work, WriteEvent
-from remediator.decide.work import assumed_seconds
-from remediator.policy.steps import JobSuccess, Step
+from remediator.decide.work import assumed_seconds, reboots
 
 
 GOES_ON: Final = frozenset({"job", "create"})
@@ -55,11 +54,6 @@ class Assumptions:
         """Say why a message does not arrive: all of its channels must take it."""
         to = effect.to if isinstance(effect, SendMessage) else ()
         return "; ".join(f"{one}: {self.failing[one]}" for one in to if one in self.failing)
-
-
-def reboots(step: Step) -> bool:
-    """Tell whether a step is a Job that is done when the node has another boot id."""
-    return step.job is not None and step.job.success is JobSuccess.REBOOT
 
 
 @dataclass(eq=False, slots=True)

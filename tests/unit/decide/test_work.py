@@ -156,6 +156,25 @@ def test_a_reboot_is_proven_by_the_new_boot_id_and_readiness_only() -> None:
     assert results(made)[-1] == ("job", "done")
 
 
+def test_a_boot_id_that_becomes_known_is_no_reboot() -> None:
+    step = {"job": {"template": "reboot", "success": "reboot"}}
+    made = bench({"cordon": {}}, step)
+    made.change(boot_id="")
+    made.one(seconds=2.0)
+    assert made.cordoned()
+    for _ in range(3):
+        assert [one.guard for one in made.one(seconds=2.0).holds] == ["facts"]
+        assert not made.works
+    made.change(boot_id="boot-1")
+    until(made, "job")
+    assert results(made) == [("cordon", "done")]
+    session = made.session()
+    begun = msgspec.structs.replace(session.holds[0], work_boot_id="")
+    made.change(session=msgspec.structs.replace(session, holds=(begun,)))
+    made.one(seconds=2.0)
+    assert results(made) == [("cordon", "done")], "begun before that was asked for"
+
+
 def test_a_job_that_failed_without_a_reboot_failed() -> None:
     step = {"job": {"template": "reboot", "success": "reboot"}}
     made = until(bench({"cordon": {}}, step), "job")

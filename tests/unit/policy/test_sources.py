@@ -77,6 +77,26 @@ def test_what_does_not_fit_is_an_error_with_the_way_out(spec: Any, said: str) ->
         parse(**spec)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"alertmanagers": [{**MAIN, "urls": ["http://a:9093", "https://ann:hunter2@b:9093"]}]},
+        {"prometheus": [{"name": "p", "url": "http://ann:hunter2@p/prefix"}]},
+        {"prometheus": [{"name": "p", "url": "http://hunter2@p"}]},
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(spec: Any) -> None:
+    """Addresses stand in the status and in the log."""
+    with pytest.raises(PolicyError, match="passwordFile") as caught:
+        parse(**spec)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_at_sign_behind_the_host_is_no_password() -> None:
+    spec = parse(prometheus=[{"name": "p", "url": "http://p/tenant@eu"}])
+    assert spec.prometheus[0].url == "http://p/tenant@eu"
+
+
 def test_a_webhook_that_may_forget_has_to_say_so() -> None:
     spec = parse(alertmanagers=[{"name": "m", "webhookOnly": True}], webhook=TOKEN)
     assert spec.alertmanagers[0].webhook_only

@@ -92,6 +92,7 @@ class AlertBook:
             self._there(one, peer, now)
         for identity in [key for key in self.entries if key not in ours]:
             self._missing(identity, peer, now)
+        self._shed(now)
 
     def failed(self, peer: str, why: str) -> None:
         """Take in that a peer could not be polled: what it said before stays."""
@@ -171,6 +172,22 @@ class AlertBook:
         if self.spec.watchdog is None:
             return True
         return self._proven_at is not None and self._proven_at > entry.missing_since
+
+    def _shed(self, now: float) -> None:
+        """Forget what was missing for the longest, if that is too much.
+
+        That is, of what would be gone if a peer, or the watchdog, were not away: the source is not
+        trusted then, and nothing follows from an absence.
+        """
+        if len(self.entries) <= MAX_ALERTS:
+            return
+        missing = [
+            (one.suppressed, one.missing_since, key)
+            for key, one in self.entries.items()
+            if one.missing_since is not None and now - one.missing_since >= self.spec.gone_after
+        ]
+        for _, _, key in sorted(missing)[: max(0, len(missing) - MAX_ALERTS)]:
+            self._drop(key)
 
     def _drop(self, identity: Identity) -> None:
         if self.entries.pop(identity, None) is not None:

@@ -188,6 +188,31 @@ def test_a_full_book_takes_nothing_of_the_call() -> None:
     made.told(Report(firing=(many[0],), resolved=()), 1.0)
 
 
+def test_alerts_that_one_peer_has_no_more_are_bounded_while_another_is_away() -> None:
+    """A label with a changing value makes ever new alerts, and none is proven to be gone."""
+    made, polled, now = book(), list[Alert](), 0.0
+    for number in range(9):
+        now = 30.0 * number
+        polled = [alert((("alertname", "Load"), ("value", f"{number}.{n}"))) for n in range(30_000)]
+        made.polled(ONE, [alert(), *polled], now)
+        made.failed(TWO, "no answer within 10 s")
+    assert len(made.entries) <= 3 * MAX_ALERTS
+    assert FAULT in made.entries
+    assert {one.identity for one in polled} <= made.entries.keys()
+    gone = made.take_changed() - made.entries.keys()
+    assert len(gone) == 9 * 30_000 + 1 - len(made.entries)
+    assert not made.source(now).ok
+
+
+def test_nothing_goes_sooner_for_there_being_many() -> None:
+    made = book()
+    many = [alert((("alertname", "Load"), ("n", str(n)))) for n in range(MAX_ALERTS)]
+    made.polled(ONE, [alert(), *many[1:]], 0.0)
+    for now in (30.0, 60.0, 1000.0):
+        made.polled(ONE, many, now)
+        assert FAULT in made.entries
+
+
 def test_since_is_ours_and_survives_a_new_beginning_of_theirs() -> None:
     made = book()
     poll(made, 5.0, alert())

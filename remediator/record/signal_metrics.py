@@ -63,6 +63,7 @@ class SignalMetrics:
             registry=registry,
         )
         self._refused: set[tuple[str, str]] = set()
+        self._sources: set[str] = set()
 
     def unresolved(self, reason: str) -> None:
         """Count an alert that names no node."""
@@ -75,7 +76,10 @@ class SignalMetrics:
             self.refused_now.labels(*key).set(float(counts.get(key, 0)))
 
     def sources(self, ok: Mapping[str, bool]) -> None:
-        """Say of each source whether it can be trusted."""
+        """Say of each source whether it can be trusted; one that is not asked any more is gone."""
+        for name in self._sources - ok.keys():
+            self.source_ok.remove(name)
+        self._sources = set(ok)
         for name, good in ok.items():
             self.source_ok.labels(name).set(float(good))
 

@@ -164,6 +164,18 @@ def test_gauges_follow_the_status_and_forget_what_is_gone() -> None:
     assert value(metrics, "remediation_paused") == 0.0
 
 
+def test_a_source_that_nobody_asks_any_more_is_not_shown_as_it_last_was() -> None:
+    """It was removed because it was dead, and its alert would go on until the next restart."""
+    metrics = make()
+    metrics.signals.sources({"alertmanager/old": False, "prometheus/main": True})
+    metrics.signals.sources({"prometheus/main": False})
+    assert {
+        dict(labels)["source"]: value
+        for (name, labels), value in samples(metrics).items()
+        if name == "remediation_source_ok"
+    } == {"prometheus/main": 0.0}
+
+
 def test_what_changes_by_itself_is_read_at_each_scrape() -> None:
     metrics = make()
     facts: dict[str, Any] = {"leader": False, "age": 1.5, "pending": 2, "config": ""}

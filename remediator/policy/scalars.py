@@ -29,7 +29,10 @@ _AMBIGUITIES: Final = (
         "octal to one version of YAML and not to the other",
     ),
     Ambiguity(
-        re.compile(r"[-+]?0b[01_]+|[-+]?[0-9]+_[0-9_]*|[-+]?0x[0-9a-fA-F]*_[0-9a-fA-F_]*"),
+        re.compile(
+            r"[-+]?0b[01_]+|[-+]0x[0-9a-fA-F_]+|0x[0-9a-fA-F]*_[0-9a-fA-F_]*|0x[0-9a-fA-F]{16,}"
+            r"|(?=.*_)[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?"
+        ),
         "a number to YAML 1.1 readers such as kubectl, and text to YAML 1.2",
     ),
     Ambiguity(

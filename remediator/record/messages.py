@@ -24,7 +24,7 @@ import structlog
 from remediator.decide.decision import SendMessage
 from remediator.decide.topics import Topic
 from remediator.kube.errors import ApiError
-from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
+from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind, beginning
 
 
 MESSAGES_CONFIGMAP: Final = "gpu-remediator-messages"
@@ -41,7 +41,7 @@ MAX_BYTES: Final = 700_000
 """Of the document: a ConfigMap holds 1 MiB. Beyond it topics are left out, the oldest first; then
 messages, the youngest first."""
 MAX_KEPT: Final = 64 * 1024
-"""Characters kept of a document that cannot be read."""
+"""Bytes kept of a document that cannot be read."""
 INTERVAL: Final = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class MessageMemory:
             found = Correspondence() if text is None else _decode(text)
         except ValueError as error:
             _log.error("messages_unreadable", kept_as=UNREADABLE_KEY, reason=str(error))
-            self._unreadable = (text or "")[:MAX_KEPT]
+            self._unreadable = beginning(text or "", MAX_KEPT)
             return Correspondence()
         young = tuple(one for one in found.unsent if now - one.created < MAX_AGE)
         if len(young) < len(found.unsent):

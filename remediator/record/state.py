@@ -30,7 +30,7 @@ from remediator.decide.ledger import Ledger, LedgerState
 from remediator.decide.storms import Recent
 from remediator.kube.backoff import Backoff
 from remediator.kube.errors import Transient
-from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind
+from remediator.record.writebehind import ConfigMapStore, Document, WriteBehind, beginning
 
 
 STATE_CONFIGMAP: Final = "gpu-remediator-state"
@@ -43,7 +43,7 @@ STATE_INTERVAL: Final = 1.0
 MAX_BYTES: Final = 900_000
 """Of both states; a ConfigMap holds 1 MiB, `MAX_KEPT` of it perhaps of an unreadable one."""
 MAX_KEPT: Final = 64 * 1024
-"""Characters kept of an unreadable state."""
+"""Bytes kept of an unreadable state."""
 
 _log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class LedgerMemory:
         loaded = decode_states(data)
         if loaded.problem:
             _log.error("state_unreadable", kept_as=UNREADABLE_KEY, reason=loaded.problem)
-            self._unreadable = data[STATE_KEY][:MAX_KEPT]
+            self._unreadable = beginning(data[STATE_KEY], MAX_KEPT)
         return loaded
 
     async def _read(self) -> Mapping[str, str]:

@@ -66,6 +66,11 @@ class Document:
             self._known = await self._configmaps.write(self.name, data, known=self._known)
 
 
+def beginning(text: str, size: int) -> str:
+    """Return as much of a text as fits into so many bytes of UTF-8."""
+    return text.encode()[:size].decode(errors="ignore")
+
+
 class WriteBehind(Generic[T]):
     """Keeps one document up to date. Run `run` as one task.
 

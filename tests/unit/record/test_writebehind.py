@@ -21,6 +21,7 @@ from remediator.record.publish import StatusPublisher
 from remediator.record.state import (
     DRY_RUN_KEY,
     MAX_BYTES,
+    MAX_KEPT,
     STATE_KEY,
     UNREADABLE_KEY,
     LedgerMemory,
@@ -352,6 +353,23 @@ async def test_an_unreadable_state_is_kept_and_rates_count_as_used_up_for_one_wi
     again = make_ledger()  # another controller takes over within that window
     restore(again, await LedgerMemory(configmaps=maps).load(), now=1200.0)
     assert again.room("cordon", "a", "", rate, 1201.0) == 1600.0
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "€", "😀"])
+async def test_an_unreadable_state_leaves_room_for_the_new_one_whatever_its_letters(
+    letter: str,
+) -> None:
+    """Limits are in bytes, and a ConfigMap beyond its own is not written at all."""
+    maps = FakeConfigMaps({STATE_KEY: letter * 200_000})
+    memory = LedgerMemory(configmaps=maps)
+    loaded = await memory.load()
+    memory.keep(make_ledger())
+    await memory.flush()
+    assert loaded.problem
+    assert maps.data is not None
+    kept = maps.data[UNREADABLE_KEY]
+    assert set(kept) == {letter}
+    assert MAX_KEPT - 4 < len(kept.encode()) <= MAX_KEPT
 
 
 async def test_no_state_at_all_means_that_nothing_was_started() -> None:

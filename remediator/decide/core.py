@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from remediator.decide.admit import ONE_AT_A_TIME, Verdicts, admit
-from remediator.decide.answer import CLEAR, any_of
+from remediator.decide.answer import CLEAR, Answer, any_of
 from remediator.decide.calm import calm
 from remediator.decide.candidate import ActivePolicy, Candidate
 from remediator.decide.decision import Decision, Effect, Outcome, SendMessage, Urgency
@@ -206,9 +206,10 @@ def _look(
             found = CLEAR
         else:
             found = match(policy, facts, now, cluster_facts)
-        since, opened = (
-            note(active, facts, found, ledger, now, cluster_facts) if selected else (now, ())
-        )
+        if selected and not (found.answer is Answer.CLEAR and is_forgotten(active, uid, ledger)):
+            since, opened = note(active, facts, found, ledger, now, cluster_facts)
+        else:  # nobody minds, or there is nothing to note
+            since, opened = now, ()
         if hold is not None:
             since = hold.since
             found = found if found.holds else _begun(policy, hold, facts, now, cluster_facts)

@@ -6,19 +6,22 @@ And the small print of guards: whom they count, whom they forget.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as msgspec_replace
 
+from remediator.decide.answer import CLEAR
 from remediator.decide.candidate import ActivePolicy
 from remediator.decide.decision import Hold
 from remediator.decide.facts import ClusterFacts, NodeMode, SourceFact
-from remediator.decide.guards.breaker import is_forgotten, leave
+from remediator.decide.guards.breaker import is_forgotten, leave, note
 from remediator.decide.ledger import Pause
 from remediator.decide.session import HoldState
 from tests.unit.decide.build import (
+    GPU,
     START,
     Bench,
     alert,
@@ -287,3 +290,34 @@ def test_an_answered_query_is_no_doubt() -> None:
     bench.change("n0", queries={key.key: query_fact(holds=False)})
     bench.decide()
     assert bench.cordoned("n0")
+
+
+def test_where_there_is_nothing_to_note_noting_it_changes_nothing() -> None:
+    bench = Bench(policy())
+    bench.see(*(node(f"n{at}") for at in range(4)))
+    steps: list[Callable[[], object]] = [
+        lambda: bench.fault(xid(), name="n1"),
+        lambda: bench.fault(name="n1"),
+        lambda: bench.change("n2", labels={}),
+        lambda: bench.change("n2", labels=GPU),
+        lambda: bench.ledger.open_breaker("bus", "a storm", bench.now),
+        lambda: bench.fault(xid(), name="n3"),
+        lambda: bench.ledger.reset_breaker("bus", keep=False),
+        lambda: bench.fault(name="n3"),
+        lambda: bench.ledger.forget("uid-n0"),
+    ]
+    known = 0
+    for step in steps:
+        step()
+        bench.decide()
+        for facts in bench.nodes.values():
+            active = bench.policies.active["bus"]
+            if not is_forgotten(active, facts.uid, bench.ledger):
+                continue
+            known += 1
+            before = deepcopy(bench.ledger.storms.watches), deepcopy(bench.ledger.dropped)
+            bench.ledger.take_changed()
+            assert note(active, facts, CLEAR, bench.ledger, bench.now) == (bench.now, ())
+            assert (bench.ledger.storms.watches, bench.ledger.dropped) == before
+            assert not bench.ledger.take_changed()
+    assert known > len(steps)

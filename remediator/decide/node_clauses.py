@@ -28,14 +28,12 @@ from remediator.decide.facts import (
     NodeFacts,
 )
 from remediator.policy.codes import CodesClause, CountClause
-from remediator.policy.when import ConditionClause
+from remediator.policy.when import WELL_WORDS, ConditionClause
 
 
 CODE_NAMES: Final = {FaultKind.XID: "Xid", FaultKind.SXID: "SXid"}
 _BOOT_CHARACTERS: Final = 8
 _OPPOSITE: Final = {"True": "False", "False": "True"}
-_WELL_SUFFIX: Final = "Ready"
-"""Types that end so say what is well: ``Ready``, ``AcceleratedHardwareReady``."""
 
 
 def codes(
@@ -213,7 +211,7 @@ def _named(kind: FaultKind, faults: Sequence[Fault]) -> str:
 
 def _well(clause: ConditionClause) -> str:
     """Return the status that says that a clause's fault is not there."""
-    ready = "True" if clause.type.endswith(_WELL_SUFFIX) else "False"
+    ready = "True" if clause.type.endswith(WELL_WORDS) else "False"
     return _OPPOSITE.get(clause.status, ready)
 
 

@@ -35,6 +35,9 @@ from remediator.policy.quantities import Duration
 NODE_LABELS: Final = ("exported_node", "node", "Hostname", "hostname")
 """Labels of a query's result that name a node, in this order. ``exported_node`` is first: where
 it is there, ``node`` is the node of the program that was scraped."""
+WELL_WORDS: Final = ("Ready", "Healthy")
+"""Types of conditions that end so say what is well: ``Ready``, ``AcceleratedHardwareReady``. Others
+say what is wrong, by the convention of node-problem-detector."""
 LABEL_NAME_PATTERN: Final = r"^[a-zA-Z_][a-zA-Z0-9_]*$"
 SOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 MAX_PROMQL: Final = 4096

@@ -9,7 +9,7 @@ from node_agent.contract import ConditionType
 from remediator.policy.lint.rule import Context, Hit, Rule, Severity, disrupts
 from remediator.policy.model import RecoverWhen, RemediationPolicy
 from remediator.policy.problems import Location
-from remediator.policy.when import FILTERS, Clauses, ConditionClause, Group
+from remediator.policy.when import FILTERS, WELL_WORDS, Clauses, ConditionClause, Group
 
 
 _OWN: Final = frozenset(str(one) for one in ConditionType)
@@ -20,8 +20,6 @@ _TROUBLES: Final = _OWN | {
 }
 """Types that name a trouble, and are False on a node that is well: our agent's, the kubelet's,
 node-problem-detector's. Of any other type nobody knows, such as of `GpuWorks`."""
-_WELL_WORDS: Final = ("Ready", "Healthy")
-"""Types that end so say what is well, and are True on a node that is."""
 ALWAYS_FIRING: Final = frozenset(("Watchdog", "DeadMansSwitch"))
 """Alerts that fire while all is well, so that their absence is noticed."""
 
@@ -107,7 +105,7 @@ def _is_well(clause: ConditionClause) -> bool:
     """Tell whether nodes that are well have what a clause asks for."""
     if clause.status == "False":
         return clause.type in _TROUBLES
-    return clause.status == "True" and clause.type.endswith(_WELL_WORDS)
+    return clause.status == "True" and clause.type.endswith(WELL_WORDS)
 
 
 def _said(clause: ConditionClause) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from remediator.record.crds import GROUP, POLICIES
 PREFIX: Final = f"{POLICIES.plural}.{GROUP}/"
 """Followed by the object's name: what `kubectl get` takes."""
 POLL_SECONDS: Final = 0.05
+_ODD: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
+"""Characters that JSON has and YAML has not, or reads as the end of a line: written as escapes."""
 
 
 def source_of(name: str) -> str:
@@ -40,7 +43,8 @@ def text_of(found: CustomObject) -> bytes:
         "metadata": {"name": found.name},
         "spec": found.spec,
     }
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).encode()
+    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
+    return _ODD.sub(lambda one: f"\\u{ord(one[0]):04x}", text).encode()
 
 
 def contents(objects: Iterable[CustomObject]) -> Mapping[str, bytes]:

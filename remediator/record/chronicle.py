@@ -283,7 +283,7 @@ class Chronicle:
                 await self._write_one()
             pause = max(PACE_SECONDS, YIELD * (self._now() - began))
             await self._sleep(min(pause, MAX_PAUSE_SECONDS))
-        self._close_lost()
+        self._compare()
         await self._prune()
         self._backoff.reset()
 
@@ -322,9 +322,16 @@ class Chronicle:
         except AlreadyExists:
             return
 
-    def _close_lost(self) -> None:
-        """Close records of sessions that are gone though no write of ours was answered so."""
+    def _compare(self) -> None:
+        """Take in what no write of ours was answered about: sessions that began, or are gone."""
         nodes = {one.uid: one for one in self._nodes()}
+        for one in nodes.values():
+            begun = one.session
+            if not isinstance(begun, Session) or one.uid in self._open or unusable_session(one):
+                continue
+            if self._there.get(name_of(begun.id)):
+                continue  # it has ended, and the mirror is behind
+            self._put(one.uid, follow(begin(begun, node=one.name), begun))
         for uid, record in list(self._open.items()):
             facts = nodes.get(uid)
             session = facts.session if facts is not None else None
@@ -336,6 +343,8 @@ class Chronicle:
                 continue  # the watch may be behind the write
             why = "the node is gone" if facts is None else "the session is gone from the node"
             self._put(uid, lose(record, why, now=self._now()))
+        if self._waiting:
+            self._changed.set()
 
     async def _prune(self) -> None:
         """Delete ended ones that are too many or too old, the oldest first."""

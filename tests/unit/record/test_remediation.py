@@ -1,7 +1,8 @@
 """The record of a session, and the task that writes it, on an API server of paper."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -157,6 +158,20 @@ class Scene:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Run it as one leader does; what is given lets it come to rest."""
+
+        async def rest() -> None:
+            for _ in range(300):
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(self.chronicle.run())
+        await rest()
+        yield rest
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
     def status(self, name: str = "u1-1") -> dict[str, Any]:
         found: dict[str, Any] = self.server.objects[name]["status"]
         return found
@@ -284,6 +299,43 @@ async def test_a_session_that_ended_while_nobody_looked_is_closed_as_unknown() -
     await second.settle()
 
     assert second.status()["result"] == "Unknown"
+
+
+async def test_a_session_whose_beginning_was_never_answered_is_recorded_as_it_stands() -> None:
+    """It may wait for an approval for hours before there is another write."""
+    scene = Scene(facts(None))
+    async with scene.leading() as rest:
+        scene.nodes = [facts(session(step=1))]
+        scene.chronicle.decided(held("approval"))
+        await rest()
+        assert (scene.status()["phase"], scene.status()["step"]) == ("Running", "2 approve")
+        assert [one["action"] for one in scene.status()["steps"]] == ["cordon", "approve"]
+
+        scene.chronicle.written_to(patch(session(step=2)), facts(session(step=1)))
+        scene.nodes = [facts(session(step=2))]
+        await rest()
+        assert [one["state"] for one in scene.status()["steps"]] == ["done", "done", "running"]
+        assert scene.server.calls.count("create") == 1
+
+
+async def test_one_of_which_the_end_was_never_answered_is_closed_at_the_next_news() -> None:
+    scene = Scene(facts(session(step=1)))
+    async with scene.leading() as rest:
+        scene.nodes = [facts(None)]
+        scene.chronicle.decided(held("budget", uid="u2"))
+        await rest()
+        assert (scene.status()["phase"], scene.status()["result"]) == ("Ended", "Unknown")
+
+
+async def test_a_session_that_has_ended_is_not_begun_anew_while_the_mirror_is_behind() -> None:
+    scene = Scene(facts(None))
+    async with scene.leading() as rest:
+        whole_life(scene)
+        scene.nodes = [facts(session(step=2))]
+        await rest()
+        scene.chronicle.decided(held("budget", uid="u2"))
+        await rest()
+        assert scene.status()["result"] == "Recovered"
 
 
 FROZEN = [

@@ -118,6 +118,11 @@ def make_webhook(
             code, text = _OK, "accepted"
         except _Reply as reply:
             code, text = reply.code, str(reply)
+        except CredentialsError as error:
+            observer.webhook_called(_UNAVAILABLE)
+            if count := no_token.due():
+                _log.error("webhook_token_unreadable", reason=str(error), count=count)
+            return _response(_UNAVAILABLE, "our own token cannot be read: try again")
         except BookFullError:
             code, text = _UNAVAILABLE, "there are more alerts than can be kept: try again"
         return answered(request, code, text, firing=firing, resolved=resolved)
@@ -137,6 +142,7 @@ def make_webhook(
     async def readyz(_: web.Request) -> web.Response:
         return answer(ready)
 
+    no_token = Seldom()
     by_anybody = {code: Seldom() for code in (_UNAUTHORIZED, _NOT_FOUND, _METHOD)}
     app = web.Application(client_max_size=MAX_BODY)
     app.router.add_post("/alertmanager", call)
@@ -149,13 +155,14 @@ def make_webhook(
 async def _report(
     request: web.Request, token: Token, ready: Mapping[str, Check], seconds: float
 ) -> Report:
-    """Check who calls, whether we can accept, and what is said. Raises _Reply."""
-    try:
-        if not token.admits(request.headers.get("Authorization", "")):
-            raise _Reply(_UNAUTHORIZED, "the bearer token is missing, or another one")
-    except CredentialsError as error:
-        _log.error("webhook_token_unreadable", reason=str(error))
-        raise _Reply(_UNAVAILABLE, "our own token cannot be read: try again") from error
+    """Check who calls, whether we can accept, and what is said.
+
+    Raises:
+        _Reply: the call is refused.
+        CredentialsError: our own token cannot be read.
+    """
+    if not token.admits(request.headers.get("Authorization", "")):
+        raise _Reply(_UNAUTHORIZED, "the bearer token is missing, or another one")
     trouble = next((f"{name}: {why}" for name, check in ready.items() if (why := check())), "")
     if trouble:
         raise _Reply(_UNAVAILABLE, f"{trouble}: try again")

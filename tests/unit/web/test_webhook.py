@@ -68,6 +68,12 @@ def token(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def no_token(token: Path) -> Path:
+    token.unlink()
+    return token
+
+
+@pytest.fixture
 async def client(desk: Desk, token: Path) -> AsyncIterator[aiohttp.ClientSession]:
     app = make_webhook(
         sources=("main", "other"),
@@ -232,6 +238,21 @@ async def test_a_body_that_is_not_encoded_as_it_says_is_400(
     code, said = await post(client, b"abc", headers={**TOKEN, "Content-Encoding": "gzip"})
 
     assert (code, "encoded" in said, desk.codes) == (400, True, [400]), said
+
+
+async def test_a_token_of_ours_that_cannot_be_read_is_said_once_whoever_calls(
+    desk: Desk, no_token: Path, client: aiohttp.ClientSession
+) -> None:
+    """Anybody in the network may call, and would write our log."""
+    assert not await asyncio.to_thread(no_token.exists)
+    with capture_logs() as lines:
+        for _ in range(20):
+            async with client.post("/alertmanager", data=b"x") as answer:
+                assert answer.status == 503
+                assert "our own token cannot be read" in await answer.text()
+    assert desk.codes == [503] * 20
+    (line,) = lines
+    assert (line["event"], line["count"]) == ("webhook_token_unreadable", 1)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -35,6 +35,7 @@ import structlog
 from remediator.act.delivery import Delivery
 from remediator.act.envelope import Channel, Envelope, pack
 from remediator.act.told import Told
+from remediator.act.waiting import Group, Pending, take_earlier, take_later
 from remediator.decide.decision import Outcome, SendMessage
 from remediator.decide.topics import conversation
 
@@ -65,29 +66,6 @@ class OutboxObserver(Protocol):
 
     def message_ended(self, channel: str, result: str) -> None:
         """One envelope for a channel was ``delivered`` or ``failed``."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """One message; `number`: of its submission, so that an earlier one is known."""
-
-    number: int
-    message: SendMessage
-    dry_run: bool
-    created: float
-    waiting: set[str]
-    failures: list[str] = field(default_factory=list)
-
-
-class _Group(NamedTuple):
-    """What makes messages alike."""
-
-    channel: str
-    dry_run: bool
-    policy: str
-    step: int | None
-    kind: str
-    resolves: bool
 
 
 class Outbox:
@@ -144,13 +122,13 @@ class Outbox:
         self._known: OrderedDict[tuple[bool, str], None] = OrderedDict()
         self._told = Told()
         self._submitted = 0
-        self._pending: dict[tuple[bool, str], _Pending] = {}
-        self._incoming: deque[_Pending] = deque()
+        self._pending: dict[tuple[bool, str], Pending] = {}
+        self._incoming: deque[Pending] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._hurry = asyncio.Event()
-        self._windows: dict[_Group, list[_Pending]] = {}
+        self._windows: dict[Group, list[Pending]] = {}
         self._last: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
@@ -207,7 +185,7 @@ class Outbox:
         self._remember(identity)
         waiting = set(message.to) or {LOG_CHANNEL}
         at, self._submitted = self._now() if created is None else created, self._submitted + 1
-        pending = _Pending(self._submitted, message, dry_run, at, waiting)
+        pending = Pending(self._submitted, message, dry_run, at, waiting)
         if self._is_told(pending):
             self._end(pending)
             return False
@@ -253,10 +231,10 @@ class Outbox:
                 return
             del self._known[oldest]
 
-    def _dispatch(self, pending: _Pending, tasks: asyncio.TaskGroup) -> None:
+    def _dispatch(self, pending: Pending, tasks: asyncio.TaskGroup) -> None:
         message = pending.message
         for name in sorted(pending.waiting):
-            group = _Group(
+            group = Group(
                 channel=name,
                 dry_run=pending.dry_run,
                 policy=message.policy,
@@ -276,7 +254,7 @@ class Outbox:
                 self._send([pending], name, tasks)
                 tasks.create_task(self._collect(group, tasks, self._window))
 
-    async def _collect(self, group: _Group, tasks: asyncio.TaskGroup, first: float) -> None:
+    async def _collect(self, group: Group, tasks: asyncio.TaskGroup, first: float) -> None:
         """Keep the window open while it fills; send what it holds at each end of it."""
         pause = first
         while True:
@@ -305,8 +283,12 @@ class Outbox:
             for waiter in waiters:
                 waiter.cancel()
 
-    def _send(self, batch: list[_Pending], name: str, tasks: asyncio.TaskGroup) -> None:
-        for earlier in self._take_earlier(batch, name):
+    def _send(self, batch: list[Pending], name: str, tasks: asyncio.TaskGroup) -> None:
+        if rest := take_later(batch, self._windows, name):
+            self._send(batch, name, tasks)
+            self._send(rest, name, tasks)
+            return
+        for earlier in take_earlier(batch, self._windows, name):
             self._send(earlier, name, tasks)
         first = batch[0]
         envelope = pack(
@@ -322,23 +304,13 @@ class Outbox:
             self._last[place] = task
         task.add_done_callback(lambda done: self._forget(places, done))
 
-    def _take_earlier(self, batch: list[_Pending], name: str) -> Iterator[list[_Pending]]:
-        """Take out of the windows what is about a node of the batch and came before it."""
-        latest = {one.message.node: one.number for one in batch}
-        for group, waiting in self._windows.items():
-            taken = [one for one in waiting if one.number < latest.get(one.message.node, 0)]
-            if taken and group.channel == name:
-                numbers = {one.number for one in taken}
-                self._windows[group] = [one for one in waiting if one.number not in numbers]
-                yield taken
-
     def _forget(self, places: Iterable[tuple[str, str]], task: asyncio.Task[None]) -> None:
         for place in places:
             if self._last.get(place) is task:
                 del self._last[place]
 
     async def _deliver(
-        self, envelope: Envelope, batch: list[_Pending], before: set[asyncio.Task[None]]
+        self, envelope: Envelope, batch: list[Pending], before: set[asyncio.Task[None]]
     ) -> None:
         if before:
             await asyncio.wait(before, timeout=_ORDER_PATIENCE)
@@ -360,7 +332,7 @@ class Outbox:
                 reason=failure,
             )
 
-    def _ended(self, pending: _Pending, channel: str, failure: str) -> None:
+    def _ended(self, pending: Pending, channel: str, failure: str) -> None:
         pending.waiting.discard(channel)
         self._changed()
         if failure:
@@ -376,10 +348,10 @@ class Outbox:
             if self._observer is not None:
                 self._observer.message_ended(name, "failed")
 
-    def _is_told(self, pending: _Pending) -> bool:
+    def _is_told(self, pending: Pending) -> bool:
         return not pending.dry_run and pending.message.key in self._told
 
-    def _end(self, pending: _Pending) -> None:
+    def _end(self, pending: Pending) -> None:
         self._pending.pop((pending.dry_run, pending.message.key), None)
         if not self._pending:
             self._idle.set()
@@ -388,12 +360,12 @@ class Outbox:
         else:
             self._tell(pending, delivered=True)
 
-    def _fail(self, pending: _Pending, note: str) -> None:
+    def _fail(self, pending: Pending, note: str) -> None:
         self.failed += 1
         self.last_failure = note
         _log.warning("message_failed", key=pending.message.key, reason=note)
         self._tell(pending, delivered=False, note=note)
 
-    def _tell(self, pending: _Pending, *, delivered: bool, note: str = "") -> None:
+    def _tell(self, pending: Pending, *, delivered: bool, note: str = "") -> None:
         outcome = Outcome(key=pending.message.key, delivered=delivered, note=note)
         self._report(Report(pending.message, outcome, pending.dry_run))

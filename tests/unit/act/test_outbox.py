@@ -424,6 +424,25 @@ async def test_what_waits_in_a_window_goes_before_a_later_message_about_its_node
     assert told.index("session-2/0") < told.index(failed.key) < told.index("session-2/r")
 
 
+async def test_what_came_between_two_messages_of_a_window_goes_between_them() -> None:
+    channel = FakeChannel()
+    outbox, reports = make(a=channel)
+    told = []
+    async with running(outbox):
+        for number in range(2):
+            outbox.submit(message(number, key=f"before-{number}"), dry_run=False)
+            outbox.submit(message(number, key=f"over-{number}", resolves=True), dry_run=False)
+        for key in ("s1/0", "s1/end", "s2/0", "s2/end", "s3/0"):
+            told.append(key)
+            outbox.submit(message(2, key=key, resolves=key.endswith("end")), dry_run=False)
+        outbox.submit(message(3), dry_run=False)
+        await asyncio.sleep(20)
+
+    arrived = [one for envelope in channel.arrived for one in envelope.messages]
+    assert [one.key for one in arrived if one.node == "n2"] == told
+    assert len(arrived) == len(reports) == 10
+
+
 async def test_a_message_that_cannot_arrive_delays_later_ones_of_its_node_by_a_minute_only() -> (
     None
 ):
